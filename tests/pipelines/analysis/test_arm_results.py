@@ -1,39 +1,42 @@
-"""Each arm over all rounds, from records whose figures are known: times, ends, counters, oracles, scaling."""
+"""Each arm over all rounds, and the tables of trials that it comes from, by records with known figures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from measured import change, compared, simulated, spec_of, write
-from planned_sweeps import record
+from measured import change, compared, simulated
+from planned_sweeps import FAST, NAIVE, arm, manifest, pack, progress, record
 
 from perfsweep.pipelines.analysis.arm_records import (
     ArmRecords,
     CounterChange,
     Scaling,
     Work,
-    bound_by,
     counter_changes,
-    counter_table,
     scaling_of,
 )
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.phases import phases_of, read_series
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import (
-    Arm,
     Effect,
+    Failure,
     Kind,
     Manifest,
     Outcome,
     Pack,
     RankFigures,
     SweepFolder,
+    TrialRecord,
+    write_iterations,
 )
 from perfsweep.workloads.api import Check, Comparator, Evidence, Levels
 
@@ -111,36 +114,12 @@ def test_of_several_ranks_an_arm_has_their_number_and_what_they_lost_to_one_anot
     assert (alone.ranks, alone.nodes, alone.collectives) == (3, 2, 0.1), "one trial with ranks tells as much"
 
 
-def test_counters_that_differ_from_the_references_are_the_arms_changes(sweep) -> None:
-    folder, manifest = sweep
-    for arm in manifest.arms:
-        products = 40.0 if arm.label == "baseline" else 20.0
-        write(
-            folder,
-            spec_of(manifest, arm.id, "p000", None, Kind.COUNTING),
-            counters={"products": products, "same": 1.0},
-        )
-    found = results(folder, manifest)
-    assert [(one.counter, one.reference, one.value) for one in found["work=single"].changes] == [
-        ("products", 40.0, 20.0)
-    ]
-    assert found["baseline"].changes == ()
-
-
 PACK = Pack(id="p000", orders=(("arm",), ("arm",)), start="fork")
 
 
 def trial(number: int, attempt: int, **fields: object) -> StoredTrial:
     own = {"round": number, "attempt": attempt, "ended": attempt, **fields}
     return StoredTrial(Path(f"{number}-{attempt}"), record("arm", **own))
-
-
-def test_the_attempt_that_counts_gives_the_times_and_a_failed_one_is_kept() -> None:
-    again = trial(0, 1, setup_s=9.0, disturbed=("a neighbour",))
-    assert records_of(trial(0, 0, setup_s=1.0), again).median("arm", "setup_s") == 1.0
-    records = records_of(trial(0, 0, outcome=Outcome.FAILED), trial(0, 1), trial(1, 1))
-    assert [record.attempt for record in records.failed("arm")] == [0]
-    assert len(records.timed("arm")) == 2
 
 
 def counted(arm: str = "arm", outcome: Outcome = Outcome.OK, **fields: object) -> StoredTrial:
@@ -152,20 +131,6 @@ def records_of(*trials: StoredTrial, **own: object) -> ArmRecords:
     for one in trials:
         progress.add(one)
     return ArmRecords(progress, [PACK], **own)  # type: ignore[arg-type]
-
-
-def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
-    failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
-    records = records_of(failed, good, counted())
-    assert records.timed("arm") == [good.record]
-    assert [one.folder for one in records.every_timed()] == [Path("1-0")]
-    assert [(one.kind, one.outcome) for one in records.all("arm")] == [
-        (Kind.TIMING, Outcome.OK),
-        (Kind.TIMING, Outcome.FAILED),
-        (Kind.COUNTING, Outcome.OK),
-    ]
-    left_out = records_of(failed, good, left_out={"1-0"})
-    assert left_out.timed("arm") == [] and left_out.median("arm", "setup_s") is None
 
 
 def test_a_counting_trial_that_failed_counted_nothing_and_is_told() -> None:
@@ -200,41 +165,11 @@ def test_an_arm_costs_once_what_it_takes_with_nothing_compiled_yet(
     assert records_of(counted(counters=counters)).one_off_s("arm") is None, "without a round"
 
 
-COUNTERS = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.floats(0, 1e9))
-
-
-@given(COUNTERS, COUNTERS)
-def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first(reference, own):
-    changes = counter_changes(reference, own)
-    listed = {one.counter for one in changes}
-    for name in "abcdef":
-        before, after = reference.get(name), own.get(name)
-        assert (name in listed) == (before is not None and after is not None and before != after)
-    assert [one.size for one in changes] == sorted((one.size for one in changes), reverse=True)
-
-
-def test_a_change_is_as_large_as_its_ratio_and_appearing_is_the_largest():
+def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first():
     assert CounterChange("a", 0.25, 0.5).size == CounterChange("a", 0.5, 0.25).size == math.log(2)
-    assert CounterChange("a", 0.0, 1.0).size == CounterChange("a", 1.0, 0.0).size == math.inf
-
-
-def test_the_table_has_a_row_for_each_arm_and_counter():
-    arms = [Arm(id="x", levels={}, label="naive"), Arm(id="y", levels={}, label="fast")]
-    table = counter_table(arms, {"x": {"passes": 100.0, "flops": None}, "y": None})
-    assert table.rows() == [("x", "naive", "flops", None), ("x", "naive", "passes", 100.0)]
-
-
-@pytest.mark.parametrize(
-    ("busy_ns", "wall_ns", "words"),
-    [
-        (79.0, 100.0, "host-bound: the device works 79% of the time"),
-        (80.0, 100.0, "device-bound: the device works 80% of the time"),
-        (120.0, 100.0, "device-bound: the device works 100% of the time"),
-        (None, 100.0, None),
-    ],
-)
-def test_an_arm_is_bound_by_what_is_busy_most_of_the_time(busy_ns, wall_ns, words: str | None) -> None:
-    assert bound_by(busy_ns, wall_ns) == words
+    reference = {"same": 1, "twice": 2.0, "unknown": None, "eightfold": 4.0, "appears": 0.0}
+    own = {"same": 1, "twice": 4.0, "unknown": 1.0, "eightfold": 0.5, "appears": 1.0, "new": 1.0}
+    assert [one.counter for one in counter_changes(reference, own)] == ["appears", "eightfold", "twice"]
 
 
 CHECKS = (
@@ -283,14 +218,6 @@ def scaling(
     return scaling_of(effect, ratio, *ends, ArmRecords(progress, [WIDE_PACK]))
 
 
-def test_four_ranks_in_half_the_time_use_half_of_themselves() -> None:
-    found = scaling(0.5, 4)
-    assert found is not None
-    assert (found.ranks, found.work) == (4, Work.STRONG)
-    assert found.efficiency == pytest.approx(0.5)
-    assert (found.low, found.high) == (pytest.approx(0.4), pytest.approx(0.625))
-
-
 @pytest.mark.parametrize(
     ("ratio", "units", "base", "work", "efficiency"),
     [(0.25, 4, 1, Work.WEAK, 1.0), (0.5, 3, 1, Work.OTHER, 0.5), (0.5, 1, 2, Work.STRONG, 1.0)],
@@ -310,3 +237,147 @@ def test_without_more_ranks_or_a_time_and_of_many_arms_there_is_none(
     assert scaling(ratio, ranks, base_ranks=base) is None
     many = EFFECT.model_copy(update={"contrast": {"arm": 0.5, "base": -0.5}})
     assert scaling(0.5, 4, effect=many) is None
+
+
+PLAN = manifest(arm(NAIVE, "naive"), arm(FAST, "amp=bf16"), packs=(pack(NAIVE, FAST, rounds=2),))
+
+
+def table(folder: Path, *records: TrialRecord) -> pl.DataFrame:
+    return collect(SweepFolder(folder), PLAN, progress(*records))
+
+
+def row(folder: Path, **own: Any) -> dict[str, Any]:
+    (found,) = table(folder, record(FAST, **{"round": 0, **own})).iter_rows(named=True)
+    return found
+
+
+def test_only_timing_trials_of_finished_rounds_are_used_and_of_those_the_attempt_that_counts(
+    tmp_path: Path,
+) -> None:
+    lost = {"outcome": Outcome.OOM, "failure": Failure(type="X", message="")}
+    found = table(
+        tmp_path,
+        record(FAST, round=0, attempt=1),
+        record(NAIVE, round=0, attempt=1),
+        record(NAIVE, round=0),
+        record(FAST, round=0, **lost),
+        record(NAIVE, round=1),
+        record(FAST, kind=Kind.EVIDENCE),
+    )
+    used = found.filter(pl.col("used")).select("arm", "round", "attempt").rows()
+    assert sorted(used) == [(NAIVE, 0, 1), (FAST, 0, 1)], "round 1 lacks an arm"
+    assert found.height == 6 and (tmp_path / "tables" / "trials.parquet").exists()
+    assert pl.read_parquet(tmp_path / "tables" / "trials.parquet").equals(found)
+
+
+def test_times_are_per_unit_where_a_timing_trial_did_any(tmp_path: Path) -> None:
+    times = {"region_ns": 3 * 10**9, "lost_ns": 10**9, "region_cpu_ns": 10**9}
+    names = ("ns_per_unit", "wall_ns_per_unit", "cpu_ns_per_unit")
+    found = row(tmp_path, units=2.0, **times)
+    assert [found[name] for name in names] == [1e9, 1.5e9, 5e8]
+    assert (found["region_s"], found["lost_ns"]) == (3.0, 10**9)
+    for none in ({"units": 0.0}, {"units": 2.0, "kind": Kind.EVIDENCE}):
+        found = row(tmp_path, **times, **none)
+        assert [found[name] for name in names] == [None] * 3
+
+
+def trials(tmp_path, **series) -> pl.DataFrame:
+    rows = []
+    for name, arrays in series.items():
+        (tmp_path / name).mkdir()
+        if arrays is not None:
+            write_iterations(
+                tmp_path / name, {key: np.asarray(values, dtype=np.int64) for key, values in arrays.items()}
+            )
+        rows.append(
+            {
+                "arm": name[0],
+                "label": name[0],
+                "pack": "p000",
+                "round": len(rows),
+                "used": True,
+                "units": 10.0,
+                "outcome": "ok",
+                "iterations": len(arrays["wall_ns"]) if arrays else 1,
+                "region_s": 1.0,
+            }
+        )
+        rows[-1]["folder"] = str(tmp_path / name)
+    return pl.DataFrame(rows)
+
+
+def test_a_missing_series_is_named_and_the_others_stand(tmp_path):
+    read = read_series(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
+    assert len(read.unreadable) == 1
+    assert "a0" in read.unreadable[0]
+    assert phases_of(read.phases, "a") == (None, ())
+    assert phases_of(read.phases, "b")[0] == 5
+    assert not read.contradictions
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"region_s": 5e-8}, "its region of 5e-08 s is shorter than its iterations, 1e-07 s"),
+        ({"iterations": 1}, "it counts 1 iterations, and its series has 2"),
+        ({"units": 0.0}, "it ended well with 0 units of work"),
+    ],
+)
+def test_a_record_that_contradicts_its_iterations_is_named_and_gives_no_phases(tmp_path, changes, why):
+    table = trials(tmp_path, a0={"wall_ns": [50, 50]}, b0={"wall_ns": [50, 50]})
+    broken = [row | changes if row["arm"] == "a" else row for row in table.to_dicts()]
+    read = read_series(pl.DataFrame(broken))
+    assert read.contradictions == {str(tmp_path / "a0"): why}
+    assert phases_of(read.phases, "a") == (None, ())
+    assert phases_of(read.phases, "b")[0] == 50
+
+
+def test_trials_that_do_not_count_or_failed_are_not_read(tmp_path):
+    table = trials(tmp_path, a0=None, b0=None, c0={"wall_ns": [5]})
+    own = ({"used": False}, {"outcome": "failed"}, {})
+    read = read_series(pl.DataFrame([row | one for row, one in zip(table.to_dicts(), own, strict=True)]))
+    assert (read.unreadable, read.contradictions, set(read.phases["arm"])) == ([], {}, {"c"})
+
+
+def test_an_iteration_has_the_devices_time_and_a_phase_that_never_ran_is_none(tmp_path):
+    arrays = {
+        "wall_ns": [50, 50, 50],
+        "device_ns": [70, 30, 80],
+        "host_forward": [0, 12, 4],
+        "host_eval": [0] * 3,
+    }
+    read = read_series(trials(tmp_path, a0=arrays))
+    assert phases_of(read.phases, "a")[0] == 70
+    assert [share.phase for share in phases_of(read.phases, "a")[1]] == ["forward"]
+    rows = {row["phase"]: row for row in read.phases.iter_rows(named=True)}
+    assert [rows[name]["on"] for name in ("iteration", "forward")] == ["device", "host"]
+    assert rows["forward"]["median_iteration_ns"] == 8, "of the iterations that it ran in"
+    assert rows["eval"]["median_iteration_ns"] == 0
+    assert rows["iteration"]["ns_per_unit"] == 18
+
+
+def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):
+    table = trials(
+        tmp_path, a0={"wall_ns": [100, 100, 400], "host_forward": [60, 60, 0], "device_forward": [30, 30, 30]}
+    )
+    own = {"ns_per_unit": 45.0, "wall_ns_per_unit": 60.0}  # of 600 ns in 10 units
+    for lost_ns, kept in ((150, 0.75), (0, 1.0), (None, 1.0)):
+        read = read_series(pl.DataFrame([{**row, **own, "lost_ns": lost_ns} for row in table.to_dicts()]))
+        median, shares = phases_of(read.phases, "a")
+        assert (median, shares[0].on) == (100 * kept, "device")
+        assert shares[0].ns_per_unit == pytest.approx(9.0 * kept)
+        assert shares[0].ns_per_unit < own["ns_per_unit"]
+
+
+def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
+    failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
+    records = records_of(failed, good, counted())
+    assert records.timed("arm") == [good.record]
+    assert [one.folder for one in records.every_timed()] == [Path("1-0")]
+    assert [(one.kind, one.outcome) for one in records.all("arm")] == [
+        (Kind.TIMING, Outcome.OK),
+        (Kind.TIMING, Outcome.FAILED),
+        (Kind.COUNTING, Outcome.OK),
+    ]
+    left_out = records_of(failed, good, left_out={"1-0"})
+    assert left_out.timed("arm") == [] and left_out.median("arm", "setup_s") is None

@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.columns import (
     row_values,
     visible_columns,
 )
-from perfsweep.pipelines.analysis.effect_columns import EFFECTS, effect_name, verdict_style
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS, verdict_style
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
@@ -45,10 +45,6 @@ def test_an_optional_column_is_shown_where_any_row_says_something() -> None:
     assert "compile" in headings(effect(), effect(compile_s=2.0))
     assert "trials" not in headings(effect(trials={"ok": 9}), effect(trials={"unsupported": 1}))
     assert "trials" in headings(effect(trials={"ok": 9}), effect(trials={"ok": 8, "oom": 1}))
-
-
-def test_a_value_without_a_text_of_its_own_reads_as_it_is() -> None:
-    assert [NUMBER.cell(value) for value in (None, 0.25, 12345.678)] == ["", "0.25", "1.235e+04"]
 
 
 def test_types_of_the_file_do_not_depend_on_its_rows() -> None:
@@ -83,7 +79,6 @@ FULL = ArmResult(
     collectives=0.3,
     straggling=0.0,
 )
-BARE = ArmResult("amp=bf16", 0, None, None, {})
 
 
 def cells(arm: ArmResult, where: Where = Where.HTML) -> dict[str, str]:
@@ -107,11 +102,6 @@ def test_a_person_reads_of_an_arm() -> None:
         "straggling": "0%",
         "trials": "9 ok, 2 oom",
     }
-
-
-def test_of_an_arm_without_a_round_a_person_reads_its_label() -> None:
-    shown = {key: text for key, text in cells(BARE).items() if text}
-    assert shown == {"name": "amp=bf16"}
 
 
 def test_a_file_holds_of_an_arm() -> None:
@@ -268,18 +258,6 @@ def test_a_file_holds_of_an_effect() -> None:
         "note": "a note",
         "id": "e1",
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({}, "amp=bf16 (with fuse, loader)"),
-        ({"also": ()}, "amp=bf16"),
-        ({"also": (), "design": "arms", "toggle": "tuned", "level": "vs late"}, "tuned vs late"),
-    ],
-)
-def test_an_effect_is_called_by_toggle_level_and_what_moved_along(change: dict, name: str) -> None:
-    assert effect_name(replace(FULL_EFFECT, effect=EFFECT.model_copy(update=change))) == name
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
-
-import polars as pl
 import pytest
 from measured import compared, simulated
-from planned_sweeps import arm, effect, manifest
 
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.analysis.combinations import alone_and_beside, interaction_corners, parts_of
+from perfsweep.pipelines.analysis.combinations import alone_and_beside, parts_of
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report.tables import answer_tables
@@ -57,13 +52,6 @@ def test_interactions_that_a_design_cannot_tell_apart_are_not_drawn(command) -> 
     assert len(mixed.corners) < 15
 
 
-def test_without_a_round_that_has_all_arms_nothing_is_drawn(command) -> None:
-    folder, manifest = simulated(command(DesignConfig("factorial", levels=PAIR)), slower_together)
-    for record in folder.path.glob(f"trials/{manifest.arms[0].id}/*-r*/record.json"):
-        record.unlink()
-    assert compared(folder, manifest).corners == ()
-
-
 def result(design: str, verdict: Verdict | None, outcome: str = "") -> EffectResult:
     effect = Effect(id=design, design=design, toggle="amp", level="bf16", pairs=(("a", "b"),))
     return EffectResult(effect, "a", "b", verdict, outcome=outcome)
@@ -91,27 +79,6 @@ def test_a_sweep_with_one_of_the_designs_has_no_such_table() -> None:
     assert alone_and_beside([result("one_at_a_time", Verdict.FASTER)]) == []
 
 
-def test_where_a_combination_is_missing_only_settings_that_all_corners_have_weigh_in() -> None:
-    """Of four toggles one arm of both high levels is gone; the third then weighs otherwise in that corner."""
-    levels = [dict(zip("abcd", one, strict=True)) for one in product((0, 1), repeat=4)]
-    arms = [arm("".join(map(str, own.values())), levels=own) for own in levels[:-1]]
-    found = effect((arms[1].id, arms[0].id), contrast={one.id: 1.0 for one in arms})
-    plan = manifest(
-        *arms,
-        effects=(found.model_copy(update={"toggle": "a x b"}),),
-        sweep={"references": {"naive": arms[0].id}},
-    )
-    times = [math.exp(one.levels["a"] + 2.0 * one.levels["b"] + 5.0 * one.levels["c"]) for one in arms]
-    rows = {"pack": "p000", "round": 0, "arm": [one.id for one in arms], "ns_per_unit": times}
-    (corners,) = interaction_corners(plan, pl.DataFrame(rows))
-    logs = [math.log(value) for value in (corners.first, corners.second, corners.both)]
-    assert logs == pytest.approx([1.0, 2.0, 3.0])
-    assert (corners.low, corners.high, corners.name) == ((0, 0), (1, 1), "a=1 x b=1")
-    other = plan.model_copy(update={"sweep": plan.sweep.model_copy(update={"references": {"naive": "1100"}})})
-    (turned,) = interaction_corners(other, pl.DataFrame(rows))
-    assert turned.low == (1, 1) and math.log(turned.both) == pytest.approx(-3.0)
-
-
 STEP = {"processor": ("naive", "wide")}
 
 
@@ -126,15 +93,6 @@ def listed(name: str, reference: str, ratio: float | None, **fields: object) -> 
     )
     verdict = fields.pop("verdict", Verdict.FASTER if ratio else None)
     return EffectResult(own, name, reference, verdict, ratio, **fields)  # type: ignore[arg-type]
-
-
-def test_gains_are_told_apart_by_the_step_from_one_baseline_to_another() -> None:
-    fast = [listed("fast", name, ratio) for name, ratio in (("naive", 0.25), ("wide", 0.5), ("late", 0.9))]
-    step = listed("wide", "naive", 0.5)
-    (part,) = parts_of(STEP, [*fast, step])
-    assert (part.name, part.start, part.end, part.step) == ("processor", "naive", "wide", step)
-    assert [(one.arm, one.whole, one.method) for one in part.gains] == [("fast", fast[0], fast[1])]
-    assert parts_of({}, [*fast, step]) == ()
 
 
 @pytest.mark.parametrize(

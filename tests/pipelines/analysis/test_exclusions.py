@@ -8,7 +8,7 @@ import pytest
 from measured import change, cost, simulated, spec_of, write
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA, Exclusions
+from perfsweep.pipelines.analysis.exclusions import BASE, Exclusions
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
@@ -46,11 +46,6 @@ def measured(command) -> Sweep:
     return Sweep(*simulated(command(design, measure={"rounds": 4}), cost))
 
 
-def test_nothing_rules_out_an_arm_that_ran_and_agrees(measured: Sweep) -> None:
-    assert measured.exclusions().of_effect(measured.effect) is None
-    assert measured.exclusions().of_arm(measured.arm) is None
-
-
 def test_an_arm_that_never_ran_is_out_with_the_first_line_of_its_failure(measured: Sweep) -> None:
     for record in measured.timings(measured.arm):
         change(record, **OOM)
@@ -74,12 +69,6 @@ def test_one_round_without_memory_is_compared_without_it_and_never_recommended(m
     assert measured.exclusions().of_effect(measured.effect) is None
     exclusion = measured.exclusions().of_arm(measured.arm)
     assert exclusion is not None and exclusion.outcome == "oom"
-
-
-def test_arms_of_different_data_have_no_effect(measured: Sweep) -> None:
-    data = {measured.arm: "one", measured.base: "other"}
-    exclusion = measured.exclusions(data=data).of_effect(measured.effect)
-    assert exclusion is not None and exclusion.outcome == OTHER_DATA
 
 
 def test_arms_that_were_counted_in_different_units_have_no_effect(measured: Sweep) -> None:
@@ -163,24 +152,6 @@ def test_results_that_could_not_be_checked_are_never_recommended(measured: Sweep
     (trial / "evidence.npz").unlink()
     exclusion = measured.exclusions().of_arm(measured.arm)
     assert exclusion is not None and exclusion.outcome == "unchecked"
-
-
-def test_only_what_a_single_pair_shows_can_be_inert(measured: Sweep) -> None:
-    for arm in (measured.arm, measured.base):
-        measured.count(arm, products=3.0)
-    pairs, weights = measured.effect.pairs, {measured.arm: 1.0, measured.base: -1.0}
-    exclusions = measured.exclusions()
-    for own, outcome in (({}, "inert"), ({"pairs": pairs * 2}, None), ({"contrast": weights}, None)):
-        found = exclusions.of_effect(measured.effect.model_copy(update=own))
-        assert (found.outcome if found else None) == outcome
-
-
-def test_a_main_effect_is_about_all_of_its_arms_so_that_none_is_only_its_base(measured: Sweep) -> None:
-    for record in measured.timings(measured.base):
-        change(record, **OOM)
-    contrast = {measured.arm: 1.0, measured.base: -1.0}
-    found = measured.exclusions().of_effect(measured.effect.model_copy(update={"contrast": contrast}))
-    assert found is not None and found.outcome == "oom"
 
 
 def test_reasons_name_what_was_counted_compiled_for_or_computed_otherwise(measured: Sweep) -> None:

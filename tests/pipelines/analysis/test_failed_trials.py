@@ -115,13 +115,6 @@ def test_too_little_memory_is_an_answer_and_no_failure_of_the_sweep(measured) ->
     assert "MemoryError: no memory" in text
 
 
-def test_too_little_memory_for_every_arm_answers_nothing(measured) -> None:
-    folder, manifest = measured
-    for record in records(folder, "*-r*-a0"):
-        change(record, outcome="oom", failure={"type": "MemoryError", "message": "no memory"})
-    assert shown(folder, manifest)[0] == SOME_FAILED
-
-
 ROUNDS = 8
 
 
@@ -156,16 +149,6 @@ def test_the_same_command_measures_them_again_and_then_they_count(mixed) -> None
     assert not found.missing
     assert len(found.elsewhere) == 1, "and what was measured there stays readable"
     assert compare(str(folder.path)) == DONE
-
-
-@pytest.mark.slow
-def test_a_pack_that_failed_on_another_gpu_is_told_with_its_exception(mixed) -> None:
-    folder, manifest = mixed
-    failure = {"type": "RuntimeError", "message": "no kernel image is available"}
-    for record in records(folder, "p001-r*")[:2]:
-        change(record, outcome="failed", failure=failure)
-    (row,) = compared(folder, manifest).failures
-    assert row.exception == "RuntimeError: no kernel image is available"
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +13,11 @@ from measured import change, compared, cost, simulated, spec_of, write
 
 from perfsweep.pipelines.analysis.arm_records import Beat
 from perfsweep.pipelines.analysis.decisions import HoldingBack
-from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
-from perfsweep.pipelines.store.records import Effect, Kind, Manifest, SweepFolder, write_evidence
-from perfsweep.workloads.api import Device, Evidence, Parity
+from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, write_evidence
+from perfsweep.workloads.api import Device, Evidence
 
 
 @pytest.fixture
@@ -65,36 +62,6 @@ def test_a_job_that_does_less_is_not_faster_and_steps_may_count_otherwise(
         change(record, units=99.0)
     effect = effect_of((folder, shaped))
     assert (effect.verdict, effect.code) == (verdict, code)
-
-
-WORST = Deviation("loss", 0.02, 0.01, "worst at [3]", False)
-
-
-def with_parity(verdict: ParityVerdict, worst: Deviation | None = WORST, **own: Any) -> EffectResult:
-    effect = Effect(id="e", design="d", toggle="t", level="l", pairs=(("a", "b"),))
-    parity = ParityResult(verdict, Parity.EXACT, worst)
-    return EffectResult(effect, "a", "b", Verdict.FASTER, parity=parity, **own)
-
-
-def test_the_worst_deviation_is_told_where_results_differ_by_one() -> None:
-    assert with_parity(ParityVerdict.DIFFERENT).parity_text == "different: loss 0.02 > 0.01"
-    assert with_parity(ParityVerdict.DIFFERENT, None).parity_text == "different"
-    assert with_parity(ParityVerdict.WITHIN_TOLERANCE).parity_text == "in tolerance"
-    assert with_parity(ParityVerdict.DIFFERENT, outcome="unsupported").parity_text == ""
-    assert with_parity(ParityVerdict.DIFFERENT, outcome="failed").parity_text != ""
-
-
-def test_results_are_the_same_where_they_were_checked_and_do_not_differ() -> None:
-    unlike = {verdict for verdict in ParityVerdict if not with_parity(verdict).parity_ok}
-    assert unlike == {ParityVerdict.DIFFERENT, ParityVerdict.UNCHECKED}
-    assert not replace(with_parity(ParityVerdict.IDENTICAL), parity=None).parity_ok
-
-
-@pytest.mark.parametrize(
-    ("code", "word"), [(ReasonCode.ALL_DISTURBED, "too noisy"), (ReasonCode.ONLY_A_LOOK, "only a look")]
-)
-def test_a_time_that_says_nothing_has_the_reason_in_place_of_a_verdict(code: ReasonCode, word: str) -> None:
-    assert replace(with_parity(ParityVerdict.IDENTICAL), verdict=Verdict.HELD_BACK, code=code).word == word
 
 
 def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(command) -> None:

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
-from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
 from perfsweep.pipelines.analysis.failed_trials import missing_rounds, notes_on_other_machines
 from perfsweep.pipelines.analysis.notes import kernel_notes, machine_notes
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
@@ -165,15 +164,6 @@ def test_a_reference_that_computes_something_else_where_it_is_timed_is_named(swe
     assert note == "baseline naive: timed norm is 2 after 10 iterations, and untimed 1"
 
 
-def test_twenty_files_that_cannot_be_read_are_named_and_the_others_counted(swept) -> None:
-    folder, manifest = swept(rounds=12, repeats=0)
-    for count, said, more in ((20, 20, []), (22, 21, ["skipped: 2 more files that could not be read"])):
-        for record in timings(folder)[:count]:
-            record.write_text("{")
-        found = notes_of((folder, manifest), "skipped: ")
-        assert len(found) == said and found[20:] == more and "record.json" in found[0]
-
-
 NAMES = {arm: arm.upper() for arm in "abcdefg"}
 SECOND_NS = 10**9
 
@@ -194,25 +184,9 @@ def notes(*rows: tuple[str, float, float], **measured: float) -> list[str]:
     return kernel_notes(trials(*rows, **measured), NAMES, "a")  # type: ignore[arg-type]
 
 
-def test_arms_that_fault_more_or_less_than_the_reference_are_named_the_furthest_first() -> None:
-    rows = [("a", 1000, 0), ("b", 1010, 0), ("c", 900, 0), ("d", 3000, 0)]
-    assert notes(*rows) == [
-        "minor faults an iteration: 1,000 of A, 3,000 of D, 900 of C; a fault costs 0.5 to 3 us"
-    ]
-
-
 def test_arms_that_spend_more_or_less_time_in_the_kernel_are_named() -> None:
     rows = [("a", 0, 0.20), ("b", 0, 0.205), ("c", 0, 0.1), ("d", 0, 0.5)]
     assert notes(*rows, region_s=2.0) == ["system time: 20 % of A's time, 50 % of D's, 10 % of C's"]
-
-
-def test_the_median_of_trials_counts() -> None:
-    assert notes(("a", 0, 0), ("a", 0, 0), ("a", 900, 0.9), ("b", 5, 0.005)) == []
-
-
-@pytest.mark.parametrize("measured", [{"iterations": 0}, {"region_s": 0.0}])
-def test_trials_that_measured_nothing_say_nothing(measured: dict) -> None:
-    assert notes(("a", 0, 0), ("b", 900, 0.9), **measured) == []
 
 
 def calibrated(*packs: tuple[str, list[int | None]]) -> list[str]:
@@ -224,11 +198,6 @@ def calibrated(*packs: tuple[str, list[int | None]]) -> list[str]:
 def test_a_machine_that_was_slow_before_some_trials_is_told_by_the_usual_time_of_its_node() -> None:
     found = calibrated(("p0", [100, 100, 100, 130, 106]), ("p1", [200, 200, 200, None]))
     assert found == ["the calibration loop ran up to 30% slower before 2 of 9 timing trials"]
-
-
-def test_a_machine_as_fast_as_usual_is_no_news() -> None:
-    assert calibrated(("p0", [100, 100, 104, 50, 0])) == []
-    assert calibrated(("p0", [None, None])) == []
 
 
 @pytest.fixture
@@ -258,10 +227,6 @@ def fail(folder: SweepFolder, pack: str, outcome: str, **failure: str) -> None:
     lose(folder, pack, 2)
     for record in folder.path.glob(f"trials/*/{pack}-r*/record.json"):
         change(record, outcome=outcome, **({"failure": failure} if failure else {}))
-
-
-def test_of_a_finished_sweep_nothing_is_missing(sweep) -> None:
-    assert said(*sweep()) == []
 
 
 def test_rounds_that_are_missing_are_counted_by_pack(sweep) -> None:
@@ -304,18 +269,3 @@ def test_what_ran_on_another_machine_is_told_with_what_sets_it_apart(sweep) -> N
         "4 timing trials are left out: device is other and not fake; pairs in p001 are in tables of"
         " their own, for other; on a cluster, cluster.gpu_type or cluster.constraint keeps packs on one kind"
     )
-
-
-@pytest.mark.parametrize(
-    ("theirs", "name", "differences"),
-    [
-        ({"device": "A", "torch": "2"}, "A", "device is A and not B"),
-        ({"device": "B", "torch": "3"}, "torch is 3 and not 2", "torch is 3 and not 2"),
-        ({"device": "B"}, "torch is none and not 2", "torch is none and not 2"),
-    ],
-)
-def test_another_machine_goes_by_its_device_or_by_what_sets_it_apart(
-    theirs: dict[str, str], name: str, differences: str
-) -> None:
-    ours = {"device": "B", "torch": "2"}
-    assert (machine_name(ours, theirs), told_apart(ours, theirs)) == (name, differences)

@@ -85,16 +85,6 @@ def names(effects: list[EffectResult]) -> list[str]:
     return [one.arm_label for one in effects]
 
 
-def test_winners_are_the_best_level_of_each_toggle_with_the_largest_gain_first() -> None:
-    effects = [
-        effect("a=1", ratio=0.9),
-        effect("a=2", ratio=0.8),
-        effect("b=1", ratio=0.5),
-        effect("c=1", Verdict.SLOWER, 1.1),
-    ]
-    assert names(winners(effects, "base")) == ["b=1", "a=2"]
-
-
 @pytest.mark.parametrize(
     "loser",
     [
@@ -123,8 +113,3 @@ def test_a_level_on_top_of_a_winner_wins_after_it_however_large_its_gain() -> No
         effect("a=2", ratio=0.1, base="b=1"),
     ]
     assert names(winners(effects, "base")) == ["b=1", "a=1", "c=1", "d=1"]
-
-
-def test_a_level_on_top_of_one_that_gains_nothing_is_no_winner() -> None:
-    slower = effect("b=1", Verdict.SLOWER, 1.1)
-    assert names(winners([effect("c=1", ratio=0.1, base="b=1"), slower, effect("a=1")], "base")) == ["a=1"]

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from measured import baseline, change, cost, simulated
 from planned_sweeps import manifest as manifest_of
 from scipy import stats
@@ -20,7 +18,6 @@ from perfsweep.pipelines.analysis.across.baselines import (
     baseline_of,
     compare_baselines,
     load,
-    store,
     welch,
 )
 from perfsweep.pipelines.analysis.across.version_history import (
@@ -204,17 +201,6 @@ def followed(found: CommitVersions, label: str, *, paired: bool = True) -> ArmHi
     return arm_history(found.baselines, label, paired=found if paired else None)
 
 
-def test_each_commit_is_a_version_in_the_order_of_the_axis() -> None:
-    found = versions_of(["v2", "v1", "worktree"], {})
-    assert [(one.sweep, one.commit) for one in found.baselines] == [
-        ("v2", f"{0:040x}"),
-        ("v1", f"{1:040x}"),
-        ("worktree", ""),
-    ]
-    assert all(list(one.rounds) == ["baseline", "amp=bf16"] for one in found.baselines)
-    assert {one.reference for one in found.baselines} == {"baseline"}
-
-
 def test_a_change_is_paired_within_rounds_so_that_a_wandering_machine_does_not_hide_it() -> None:
     found = versions_of(["a", "b", "c"], {"b": 1.1, "c": 1.1})
     _, second, third = followed(found, "amp=bf16").versions
@@ -279,19 +265,6 @@ def test_other_work_is_refused_by_the_name_of_what_differs(field, value, words):
         compare_baselines(taken({"naive": 1.0}), taken({"naive": 1.0}, **{field: value}))
 
 
-@given(st.integers(0, 10_000))
-def test_equal_arms_are_rarely_called_slower(seed):
-    found = compare_baselines(taken({"naive": 1.0}, seed), taken({"naive": 1.0}, seed + 20_000))
-    # A margin of 5 % with a standard error near 1.3 %: one in ten thousand at most.
-    assert found.regressions(0.05) == []
-
-
-def test_a_baseline_is_read_back_as_it_was_stored(tmp_path):
-    kept = taken({"naive": 1.0})
-    store(kept, tmp_path / "deep" / "baseline.json")
-    assert load(tmp_path / "deep" / "baseline.json") == kept
-
-
 @pytest.mark.parametrize("text", [None, "{", '{"sweep": "s"}'])
 def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
     file = tmp_path / "baseline.json"
@@ -299,22 +272,6 @@ def test_what_is_no_baseline_is_refused_by_its_path(tmp_path, text):
         file.write_text(text)
     with pytest.raises(ConfigError, match=r"baseline\.json"):
         load(file)
-
-
-def test_a_reference_of_either_sweep_has_no_ratio_to_itself_and_without_shared_rounds_none_has_one():
-    then, now = (
-        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 1),
-        taken({"naive": 1.0, "fast": 0.5, "new": 0.4}, 2),
-    )
-    found = compare_baselines(then, now.model_copy(update={"reference": "fast"}))
-    assert {one.label: one.relative is None for one in found.changes} == {
-        "naive": True,
-        "fast": True,
-        "new": False,
-    }
-    apart = now.model_copy(update={"rounds": {**now.rounds, "fast": {"p001-0": 500.0, "p001-1": 501.0}}})
-    relative = {one.label: one.relative for one in compare_baselines(then, apart).changes}
-    assert relative["fast"] is None and relative["new"] is not None
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,21 +107,6 @@ def test_the_same_comparison_is_not_sent_again_and_another_replaces_it(
     assert [run.note for run in publish_here(online, server=backend.url).runs][-1] == "replaced", (
         "a file lacks"
     )
-
-
-@pytest.mark.slow
-def test_folders_synced_by_hand_leave_nothing_pending(tmp_path: Path, backend: Loopback) -> None:
-    """W&B's client keeps the file of a table aside, and would name it there."""
-    built = compared(build(tmp_path / "demo"))
-    assert publish_here(built).complete
-    for folder in sorted(built.folder.wandb_dir.glob("offline-run-*")):
-        command = [sys.executable, "-m", "wandb", "sync", str(folder)]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=True)
-    states = {artifact.collection: artifact.state for artifact in backend.store.artifacts.values()}
-    assert states.pop(f"run-{IDENTITY}-compare-effects") == "COMMITTED"
-    assert set(states.values()) == {"COMMITTED"}
-    assert len(states) == 1
-    assert publish_here(built, server=backend.url).new == 0
 
 
 def test_a_damaged_table_of_effects_is_named_and_the_rest_is_published(tmp_path: Path) -> None:

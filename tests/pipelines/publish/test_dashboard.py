@@ -1,4 +1,4 @@
-"""The workspace as code: what it shows, that it is the same every time, and needs no server."""
+"""The workspace as code, and views that a server keeps: what is shown, replaced, or written to a file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from loopback import Loopback
 from recorded import Built, build
 
 from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.publish import saved_views
 from perfsweep.pipelines.publish.dashboard import View, specification, view_of, workspace
+from perfsweep.pipelines.publish.saved_views import Identity, save_view
+from perfsweep.pipelines.publish.server import Account
+from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.records import Effect, Manifest
 from perfsweep.pipelines.store.schema import Declared
+from perfsweep.workloads.errors import ConfigError
 
 
 @pytest.fixture
@@ -173,3 +178,57 @@ def test_the_command_saves_it_on_the_server(
     (view,) = backend.store.views.values()
     assert (view["entityName"], view["projectName"], view["displayName"]) == ("team", "own", "perfsweep demo")
     assert {name for name in os.environ if name.startswith("WANDB_")} == {"WANDB_BASE_URL", "WANDB_API_KEY"}
+
+
+ONLINE = TrackingConfig(mode="online", project="speed", entity="own", base_url="http://there/")
+
+
+class Saves:
+    """Saves a view, unless it is in the place of one that was deleted."""
+
+    def __init__(self, deleted: bool = False, refused: bool = False) -> None:
+        self.deleted, self.refused = deleted, refused
+        self.asked: list[tuple[str, Identity | None]] = []
+
+    def __call__(self, entity: str, known: Identity | None) -> tuple[str, Identity]:
+        self.asked.append((entity, known))
+        if self.refused or (self.deleted and known):
+            raise ValueError("no such view")
+        return "http://there/view", {"id": f"{len(self.asked)}"}
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(entity="team"))
+
+
+@pytest.mark.usefixtures("account")
+def test_built_again_it_replaces_the_one_of_the_same_place(tmp_path: Path) -> None:
+    file, saves = tmp_path / "views.json", Saves()
+    assert save_view(ONLINE, file, "view", saves) == "http://there/view"
+    save_view(ONLINE, file, "view", saves)
+    assert saves.asked == [("team", None), ("team", {"id": "1"})]
+    assert json.loads(file.read_text()) == {"http://there/team/speed": {"id": "2"}}
+    file.write_text("{")
+    save_view(ONLINE, file, "view", saves)
+    assert saves.asked[2:] == [("team", None)], "of a damaged file it is another view"
+
+
+@pytest.mark.usefixtures("account")
+def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
+    file, saves = tmp_path / "views.json", Saves(deleted=True)
+    save_view(ONLINE, file, "view", saves)
+    save_view(ONLINE, file, "view", saves)
+    assert [known for _, known in saves.asked] == [None, {"id": "1"}, None]
+
+
+@pytest.mark.usefixtures("account")
+def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"^http://there did not take the view \(.*no such view") as refused:
+        save_view(ONLINE, tmp_path / "views.json", "view", Saves(refused=True))
+    assert str(refused.value).endswith("; --file PATH writes it without a server")
+    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(problem="no key"))
+    with pytest.raises(ConfigError, match=r"^no key; --file PATH writes the specification without a server$"):
+        save_view(ONLINE, tmp_path / "views.json", "view", Saves())

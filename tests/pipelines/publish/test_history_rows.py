@@ -20,7 +20,6 @@ from perfsweep.pipelines.publish.history_rows import (
     iteration_rows,
     kept,
     log_rows,
-    quota,
     row_count,
     spikes,
 )
@@ -40,32 +39,23 @@ def test_a_thinned_series_fits_and_keeps_its_extremes_and_order(values: np.ndarr
         assert {values.min(), values.max()} <= set(values[chosen])
 
 
-@given(values=series)
-def test_a_series_that_fits_is_kept_whole(values: np.ndarray) -> None:
-    assert kept(values, len(values)).tolist() == list(range(len(values)))
-
-
 def test_the_first_iterations_are_all_kept_and_no_plateau_disappears() -> None:
+    assert kept(np.arange(50), 50).tolist() == list(range(50)), "a series that fits is kept whole"
     chosen = kept(np.zeros(100_000), 2500)
     assert chosen[:HEAD].tolist() == list(range(HEAD))
     # A bucket of a constant series keeps its first entry: gaps are a bucket wide.
     assert np.diff(chosen).max() <= 100_000 / (2400 // 3) + 1
 
 
-@given(rounds=st.integers(1, 400))
-def test_all_rounds_together_stay_under_the_limit(rounds: int) -> None:
-    assert quota(HISTORY_LIMIT, rounds) * rounds <= max(HISTORY_LIMIT, 30 * rounds)
+LONG, WARM = 30_000, 6_000
 
 
-LONG, WARM = 100_000, 6_000
-
-
-def test_a_hundred_thousand_iterations_become_few_rows_with_exact_values_and_numbers_of_the_full_series(
+def test_many_thousand_iterations_become_few_rows_with_exact_values_and_numbers_of_the_full_series(
     tmp_path: Path,
 ) -> None:
     built = build(tmp_path / "demo")
     walls = np.random.default_rng(1).integers(100_000, 200_000, LONG)
-    walls[77_777] = 9_000_000
+    walls[22_222] = 9_000_000
     arrays = {"start_ns": np.cumsum(walls) - walls, "wall_ns": walls, "epoch_ns": np.array([10**18])}
     arrays |= {"warmup_wall_ns": np.full(WARM, 10**6), "log_loss": np.linspace(2, 1, LONG)}
     arrays |= {"log_ms": np.full(LONG, -1.0)}

@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,25 +17,14 @@ from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_her
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.wandb_settings import own_environment
-from perfsweep.pipelines.publish import offline
+from perfsweep.pipelines.publish import offline, write
 from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.publishing import publish
+from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import Kind, SweepFolder
 from perfsweep.workloads.errors import RecordError
-
-
-@pytest.mark.slow
-def test_publishing_again_writes_nothing_and_starts_no_process(
-    copied: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("nothing is new"))
-    before = snapshot(copied.folder.path)
-    again = publish(copied.folder)
-    assert [run.note for run in again.runs] == ["already complete"] * 2
-    assert again.complete
-    assert snapshot(copied.folder.path) == before
 
 
 def test_records_are_not_touched_and_nothing_but_runs_and_markers_is_left(
@@ -106,11 +95,12 @@ def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     assert not done.complete
 
 
-@pytest.mark.parametrize("error", [RuntimeError("core is gone\nmore"), asyncio.CancelledError("task")])
 def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
-    sweep: Built, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    sweep: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import wandb
+
+    error = asyncio.CancelledError("the core is gone\nmore")
 
     def fail_second(original: Callable[..., Any]) -> Callable[..., Any]:
         def init(**given: Any) -> Any:
@@ -223,3 +213,17 @@ def test_a_run_that_the_caller_has_open_stays_open(sweep: Built, tmp_path: Path)
         assert wandb.run is mine
         mine.finish()
         wandb.teardown()
+
+
+def test_a_run_that_lies_elsewhere_is_refused_and_ended_as_failed(
+    sweep: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[int] = []
+    place = str(tmp_path / "elsewhere/run-1/files")
+    run = SimpleNamespace(dir=place, url="", finish=lambda exit_code: codes.append(exit_code))
+    monkeypatch.setattr(write, "_opened", lambda *words, resume: (run, ""))
+    content = SweepRuns(sweep.folder, sweep.manifest).content(("p000", FAST.id))
+    assert content is not None
+    with pytest.raises(RecordError, match=r"^W&B writes to .*elsewhere.* instead of .*staging; check that"):
+        write.write_run(tmp_path / "staging", content, "id", mode="offline", segments=())
+    assert codes == [1]

@@ -14,7 +14,6 @@ from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.server import status_sentence
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.worker_process import Worker
 
 WORKER = """#!/bin/sh
 echo "$$ $@" >> {folder}/started
@@ -98,18 +97,6 @@ def test_what_a_server_refused_is_told_rather_than_how_the_process_ended(
     assert done.failures == {("p000", "dies"): f"W&B {status_sentence(403)}"}
 
 
-def test_who_waits_for_another_publisher_has_more_time(
-    crew: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[float] = []
-    answer = Worker.answer
-    monkeypatch.setattr(
-        Worker, "answer", lambda worker, seconds: asked.append(seconds) or answer(worker, 60.0)
-    )
-    assert delivered(crew(patience_s=7.0), "waits").runs == {("p000", "waits"): RUN}
-    assert asked == [pool.START_S, 7.0, 7.0 + pool.WAIT_S]
-
-
 def test_processes_import_what_runs_here_and_nothing_of_the_folder_they_start_in(
     crew: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,11 +109,3 @@ def test_processes_import_what_runs_here_and_nothing_of_the_folder_they_start_in
     env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)
     assert env["PYTHONPATH"].split(os.pathsep) == [own, "/user"]
     assert (env["PYTHONSAFEPATH"], env["OMP_NUM_THREADS"]) == ("1", "1")
-
-
-def test_a_crew_that_was_stopped_starts_nothing_more(crew: Callable[..., Crew], tmp_path: Path) -> None:
-    made = crew()
-    made.stop()
-    done = delivered(made, "good")
-    assert list(done.failures) == [("p000", "good")]
-    assert started(tmp_path) == []

@@ -33,8 +33,6 @@ WHOLE, SHORT, KNOWN = run(), run(3, "server busy"), run(note="already complete")
     [
         ([WHOLE], [], None),
         ([WHOLE, SHORT], [], "1 of 2 runs lack 2 rows, {mend}: server busy"),
-        ([SHORT, run(0, "killed", None)], [], "2 of 2 runs lack 7 rows, {mend}: server busy (and 1 more)"),
-        ([WHOLE], ["damaged"], "some records could not be read, {mend}: damaged"),
         ([SHORT], ["damaged", "lost"], "1 of 1 runs lack 2 rows, {mend}: damaged (and 2 more)"),
         ([run(5, "lost", None)], [], "1 of 1 runs lack 0 rows, {mend}: lost"),
     ],
@@ -50,7 +48,6 @@ def test_what_is_missing_is_one_sentence(
     ("done", "line"),
     [
         (Published(mode="disabled"), "nothing of my runs/it's is published, because tracking.mode=disabled"),
-        (Published(), "nothing to publish of my runs/it's yet"),
         (
             Published(warning="some"),
             "0 runs, 0 of them new or changed, 0 of 0 rows in my runs/it's/wandb; some",

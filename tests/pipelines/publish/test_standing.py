@@ -119,6 +119,7 @@ def test_a_damaged_table_is_named_and_runs_are_published_without_their_speed(com
     assert runs.content(runs.keys()[0]) and "arms.parquet is damaged" in runs.problems[0]
 
 
+@pytest.mark.slow
 def test_a_comparison_made_later_reaches_runs_that_are_on_the_server(
     command: Callable, backend: Loopback, tmp_path: Path
 ) -> None:

@@ -1,14 +1,16 @@
-"""Records in, runs on a server out: complete, once, and mended whatever became of them there."""
+"""Records in, runs on a server out: complete, once, and repaired whatever became of them there."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
@@ -31,13 +33,16 @@ from recorded import (
 )
 
 from perfsweep.pipelines.api import Sweep
-from perfsweep.pipelines.publish.published import Published
+from perfsweep.pipelines.publish import upload
+from perfsweep.pipelines.publish.content import RunContent, Segment, generation_of
+from perfsweep.pipelines.publish.published import Published, PublishedRun
 from perfsweep.pipelines.publish.publishing import (
     REQUESTS_OF_A_COMPARISON,
     REQUESTS_OF_A_PROCESS,
     REQUESTS_OF_A_RUN,
     publish,
 )
+from perfsweep.pipelines.publish.upload import Decision, OnServer, Step, decide
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -117,8 +122,6 @@ def test_the_full_series_of_all_arms_is_one_file_of_the_comparison(online: Built
             file = online.folder.trial_dir(online.spec(NAIVE, number)) / "iterations.npz"
             assert archive.read(f"{NAIVE.id}/p000-round{number:03d}.npz") == file.read_bytes()
         assert len(archive.namelist()) == 5
-    artifact.state = "PENDING"
-    assert notes(online) == ["already complete", "already complete", "replaced"], "it is sent again"
 
 
 def requests_for(copies: int, place: Path, backend: Loopback) -> int:
@@ -183,41 +186,22 @@ def test_a_new_round_is_appended_to_the_run_that_is_there(tmp_path: Path, backen
     assert run_of(backend, FAST.id).summary_values["outcome"] == "oom"
 
 
-def _lose_rows(backend: Loopback, run: StoredRun) -> None:
-    del run.history[5:9]
-
-
-def _lose_run(backend: Loopback, run: StoredRun) -> None:
-    backend.store.delete(run.storage_id)
-
-
-@pytest.mark.parametrize("harm", [_lose_rows, _lose_run])
-def test_a_run_that_was_damaged_on_the_server_is_replaced_from_records(
-    online: Built, backend: Loopback, harm: Callable[[Loopback, StoredRun], None]
+def test_a_run_that_was_damaged_on_the_server_is_replaced_from_records_and_named_where_it_must_stay(
+    online: Built, backend: Loopback
 ) -> None:
     send(online)
-    harm(backend, run_of(backend, FAST.id))
+    del run_of(backend, FAST.id).history[5:9]
     done = send(online)
     assert done.complete
-    assert [run.note for run in done.runs] == [
-        "already complete",
-        "uploaded" if harm is _lose_run else "replaced",
-    ]
+    assert [run.note for run in done.runs] == ["already complete", "replaced"]
     assert sorted(backend.runs()) == [f"{IDENTITY}-{NAIVE.id}-p000", f"{IDENTITY}-{FAST.id}-p000-g2"]
     assert [row["iter/index"] for row in run_of(backend, FAST.id, "-g2").rows if "iter/index" in row] == list(
         range(2 * TIMED)
     )
-
-
-def test_a_changed_record_replaces_its_run_which_is_named_where_it_may_not_be_deleted(
-    online: Built, backend: Loopback
-) -> None:
-    send(online)
     write_arrays(online.folder.trial_dir(online.spec(FAST, 1)) / "iterations.npz", arrays_of(FAST, 7))
     backend.deletions_allowed = False
-    assert (
-        notes(online)[1] == f"replaced; delete {IDENTITY}-{FAST.id}-p000 by hand, they hold parts of the same"
-    )
+    old = f"{IDENTITY}-{FAST.id}-p000-g2"
+    assert notes(online)[1] == f"replaced; delete {old} by hand, they hold parts of the same"
 
 
 def test_run_folders_that_are_there_are_not_synced_a_second_time(online: Built, backend: Loopback) -> None:
@@ -225,3 +209,128 @@ def test_run_folders_that_are_there_are_not_synced_a_second_time(online: Built, 
     assert send(online).complete
     for arm in (NAIVE, FAST):
         assert (online.run_folder(arm) / f"run-{IDENTITY}-{arm.id}-p000.wandb.synced").exists()
+
+
+def content(*counts: int) -> RunContent:
+    segments = tuple(Segment(f"s{number}", count, lambda: iter(())) for number, count in enumerate(counts))
+    fields = dict.fromkeys(("arm", "label", "pack", "name", "project", "group", "job_type"), "x")
+    return RunContent(
+        run_id="r", entity=None, tags=(), config={}, segments=segments, summary={}, exit_code=0, **fields
+    )
+
+
+def there(lines: int, *segments: str, generation: int = 1, digest: str = "") -> OnServer:
+    return OnServer("r", generation, lines, digest, segments)
+
+
+WANTED = content(3, 4)
+COMPLETE = there(7, "s0", "s1", digest=WANTED.digest())
+
+DECISIONS = [
+    ("nothing there", [], 0, Step.NEW, 1, 0),
+    ("deleted after it was begun", [], 2, Step.NEW, 3, 0),
+    ("complete", [COMPLETE], 1, Step.NOTHING, 1, 2),
+    ("complete, with a damaged later one", [COMPLETE, there(2, "s0", generation=2)], 2, Step.NOTHING, 1, 2),
+    ("the first round", [there(3, "s0")], 1, Step.APPEND, 1, 1),
+    ("all rounds, other summary", [there(7, "s0", "s1", digest="old")], 1, Step.APPEND, 1, 2),
+    ("a row too few", [there(2, "s0")], 1, Step.NEW, 2, 0),
+    ("a row too many", [there(8, "s0", "s1", digest=WANTED.digest())], 1, Step.NEW, 2, 0),
+    ("another first round", [there(3, "other")], 1, Step.NEW, 2, 0),
+    ("rounds that were given up", [there(9, "s0", "s1", "s2")], 1, Step.NEW, 2, 0),
+    ("rows without a word about them", [there(7)], 1, Step.NEW, 2, 0),
+    ("an empty run", [there(0)], 1, Step.NEW, 2, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "found", "used", "step", "generation", "first"), DECISIONS, ids=[row[0] for row in DECISIONS]
+)
+def test_what_is_done_follows_from_what_is_there(
+    case: str, found: list[OnServer], used: int, step: Step, generation: int, first: int
+) -> None:
+    decision = decide(WANTED, found, used)
+    assert (decision.step, decision.generation, decision.first) == (step, generation, first)
+    kept = [] if step is Step.NEW else [run for run in found if run.generation == generation]
+    assert decision == Decision(step, generation, first, tuple(run for run in found if run not in kept))
+
+
+@pytest.mark.parametrize(("name", "generation"), [("r", 1), ("r-g12", 12), ("r2", None), ("r-gx", None)])
+def test_generations_of_a_run_are_told_by_name(name: str, generation: int | None) -> None:
+    assert generation_of("r", name) == generation
+
+
+class Listed:
+    """A server that has these runs whenever it is asked, one list after the other."""
+
+    def __init__(self, *answers: list[OnServer]) -> None:
+        self.answers = list(answers)
+
+    def generations(self, content: RunContent, *, fresh: bool = False) -> list[OnServer]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Uploads content of seven rows to a server; what it says, and the names under which it was sent."""
+    sent = list[Any]()
+
+    def upload_to(server: Listed, *refusals: str, log: str = "") -> tuple[PublishedRun, list[Any]]:
+        left = list(refusals)
+
+        def write_run(staging: Path, content: RunContent, name: str, **own: Any) -> Any:
+            sent.append((name, len(own["segments"]), own["resume"]))
+            if left:
+                raise RuntimeError(left.pop(0))
+            return tmp_path, f"http://{name}", "a remark"
+
+        folder = SweepFolder(tmp_path / "demo")
+        folder.wandb_dir.mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(upload, "write_run", write_run)
+        monkeypatch.setattr(upload, "SETTLE_S", 0.0)
+        monkeypatch.setattr(upload, "refusal_in", lambda path: log or None)
+        return upload.upload(folder, WANTED, server, tmp_path), sent  # type: ignore[arg-type]
+
+    return upload_to
+
+
+def named(run: OnServer, generation: int) -> OnServer:
+    name = WANTED.named(generation)
+    return dataclasses.replace(
+        run, name=name, generation=generation, handle=SimpleNamespace(url=f"of {name}")
+    )
+
+
+def test_rows_that_never_arrive_are_sent_as_often_as_is_worth_it(tried: Any) -> None:
+    done, sent = tried(Listed([], [named(there(5, "s0"), 1)], [named(there(6), 2)]))
+    assert [name for name, *_ in sent] == ["r", "r-g2"]
+    assert (done.rows_found, done.rows_before, done.where) == (6, 0, "http://r-g2")
+    assert (done.note, done.remark) == ("W&B holds 6 of 7 rows after 2 tries", "a remark")
+
+
+def test_a_server_that_has_had_enough_is_sent_nothing_more(tried: Any) -> None:
+    done, sent = tried(Listed([named(there(9), 1)]), log="W&B is busy (429)")
+    assert len(sent) == 1 and done.note == "W&B is busy (429)"
+    assert (done.rows_found, done.rows_before) == (6, 9), "what holds too much is not whole"
+
+
+def test_a_run_that_somebody_deleted_is_sent_under_another_name(tried: Any) -> None:
+    whole = named(there(7, "s0", "s1", digest=WANTED.digest()), 2)
+    done, sent = tried(Listed([], [whole]), "run r was previously created and deleted")
+    assert sent == [("r", 2, False), ("r-g2", 2, False)]
+    assert (done.note, done.where, done.rows_found) == ("uploaded", "http://r-g2", 7)
+    with pytest.raises(RuntimeError, match="no room"):
+        tried(Listed([]), "no room")
+
+
+@pytest.mark.parametrize(
+    ("lines", "indices", "lacking"), [(3, [0, 1, 2], None), (2, [0, 1], "rows"), (3, [0, 1, 1], "indices")]
+)
+def test_lost_and_doubled_rows_show_by_their_indices(
+    lines: int, indices: list[int], lacking: str | None
+) -> None:
+    rows = [{"iter/index": number} for number in range(3)]
+    wanted = dataclasses.replace(content(3), segments=(Segment("s0", 3, lambda: iter([*rows])),))
+    history = [{"iter/index": index} for index in indices]
+    handle = SimpleNamespace(scan_history=lambda keys, use_cache: iter(history))
+    run = dataclasses.replace(there(lines, digest=wanted.digest()), handle=handle)
+    assert upload._lacking(wanted, run) == lacking

@@ -136,15 +136,6 @@ def test_the_command_saves_it_on_the_server(
     assert {grid["metadata"]["runSets"][0]["project"]["name"] for grid in grids} == {"own"}
 
 
-@pytest.mark.slow
-def test_built_again_it_says_what_was_compared_since(compared: Built, published: Loopback) -> None:
-    assert run(str(compared.folder.path)) == 0
-    compared.folder.markdown_file.write_text(TEXT.replace("1.67x", "1.69x"))
-    assert run(str(compared.folder.path)) == 0
-    assert "1.69x" in stored(published)["spec"]
-    assert "1.67x" not in stored(published)["spec"]
-
-
 def test_before_anything_is_compared_the_command_that_does_is_named(
     sweep: Built, shell: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

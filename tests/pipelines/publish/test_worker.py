@@ -1,15 +1,17 @@
-"""Publishing one run: by whom, when another does, and what is noted where it fails."""
+"""Publishing one run: by which process, when another does, what fails, and what killed ones leave."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import runpy
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,11 @@ from recorded import FAST, IDENTITY, NAIVE, Built, build
 
 from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.content import RunContent
-from perfsweep.pipelines.publish.pool import READY, WAITING
+from perfsweep.pipelines.publish.pool import ASIDE, READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import SweepRuns
-from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock
-from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock, staging
+from perfsweep.pipelines.store.locks import holding
 
 KEY = ("p000", FAST.id)
 RUN_ID = f"{IDENTITY}-{FAST.id}-p000"
@@ -58,19 +60,6 @@ class Sent:
 
 def lock(built: Built) -> Path:
     return built.folder.wandb_dir / ".locks" / RUN_ID
-
-
-def test_one_server_is_asked_for_all_runs_and_each_upload_leaves_another_word(
-    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sent = Sent(monkeypatch)
-    ours = Publisher(runs, tmp_path, "http://there")
-    done = [ours.publish(key) for key in (KEY, ("p000", NAIVE.id))]
-    assert [one and one.complete for one in done] == [True, True]
-    assert len(sent.servers) == 1
-    before = lock(built).read_text()
-    ours.publish(KEY)
-    assert before and lock(built).read_text() != before
 
 
 @pytest.mark.parametrize("late_s", [0.0, 86_400.0], ids=["a clock as ours", "a clock a day late"])
@@ -111,23 +100,6 @@ def test_one_that_another_publisher_has_is_waited_for_and_then_left_to_it(
     assert ours.publish(KEY) != done and waits == [True], "nobody is waited for now"
 
 
-class Ended(Exception):
-    """What comes before all else."""
-
-
-def test_the_process_asks_to_end_with_who_started_it_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def asked() -> None:
-        raise Ended
-
-    monkeypatch.setattr(parent, "die_with_parent", asked)
-    monkeypatch.setattr(sys, "argv", ["worker", "no folder", "offline"])
-    monkeypatch.setattr(os, "dup2", lambda *words: None)
-    with pytest.raises(Ended):
-        runpy.run_path(worker.__file__, run_name="__main__")
-
-
 class Wandb:
     """W&B, as far as it has to be taken down."""
 
@@ -138,22 +110,6 @@ class Wandb:
         self.torn += 1
         if self.error:
             raise self.error
-
-
-@pytest.mark.parametrize(("alone", "error"), [(False, None), (True, RuntimeError("busy"))])
-def test_a_publisher_has_files_of_its_own_aside_and_takes_wandb_down(
-    built: Built, runs: SweepRuns, monkeypatch: pytest.MonkeyPatch, alone: bool, error: Exception | None
-) -> None:
-    wandb = Wandb(error)
-    monkeypatch.setitem(sys.modules, "wandb", wandb)  # type: ignore[arg-type]
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    with worker.publisher(runs, None, alone=alone) as ours:
-        aside = ours._staging
-        assert aside.parent == built.folder.wandb_dir and aside.name.startswith(worker.ASIDE)
-        assert (tempfile.tempdir == str(aside)) == alone
-        assert wandb.torn == 0
-    assert wandb.torn == 1
-    assert not aside.exists()
 
 
 @pytest.fixture
@@ -200,23 +156,6 @@ def test_each_run_has_one_answer_with_its_own_problems_and_nothing_else_that_is_
     assert "W&B writes to" in printed
 
 
-@pytest.mark.parametrize(
-    ("how", "note", "sent"),
-    [(("offline",), "written", []), (("online", "http://there"), "uploaded", [False])],
-    ids=["offline", "online"],
-)
-def test_the_process_sends_to_the_server_that_it_is_told_or_writes_folders(
-    served: Callable[..., tuple[list[Any], str]],
-    monkeypatch: pytest.MonkeyPatch,
-    how: tuple[str, ...],
-    note: str,
-    sent: list[bool],
-) -> None:
-    upload = Sent(monkeypatch)
-    (_, answer), _ = served(KEY, how=how)
-    assert (answer["run"]["note"], upload.fresh) == (note, sent)
-
-
 def test_who_asked_hears_that_another_publisher_is_waited_for(
     served: Callable[..., tuple[list[Any], str]], built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,3 +163,67 @@ def test_who_asked_hears_that_another_publisher_is_waited_for(
     with run_lock(built.folder, RUN_ID):
         (_, waiting, answer), _ = served(KEY)
     assert (waiting, answer["run"]["note"]) == ({WAITING: True}, BUSY)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from perfsweep.pipelines.publish.worker import staging
+with staging(Path(sys.argv[1])) as aside:
+    print(aside, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_folder_of_a_killed_publisher_is_cleared_away_and_that_of_a_living_one_is_not(
+    tmp_path: Path,
+) -> None:
+    publishers = [
+        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        dead, living = (Path(process.stdout.readline().strip()) for process in publishers if process.stdout)
+        publishers[0].send_signal(signal.SIGKILL)
+        publishers[0].wait()
+        assert dead.exists()
+        with staging(tmp_path) as mine:
+            assert not dead.exists()
+            assert living.exists()
+            assert mine.exists()
+        assert not mine.exists()
+    finally:
+        for process in publishers:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("files", [(), ("alive", "run.log")], ids=str)
+def test_the_folder_of_a_publisher_that_was_killed_while_it_began_is_cleared_away(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    left = tmp_path / f"{ASIDE}left"
+    left.mkdir()
+    for name in files:
+        (left / name).touch()
+    with staging(tmp_path) as mine:
+        assert [*tmp_path.iterdir()] == [mine]
+
+
+def test_a_publisher_whose_folder_was_cleared_away_before_it_had_the_lock_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def late(file: Path) -> AbstractContextManager[str]:
+        seen.append(file.parent)
+        if len(seen) == 1:
+            with staging(tmp_path):  # another publisher, which finds nobody there
+                assert not file.parent.exists()
+        return holding(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "holding", lambda file: late(file) if not seen else holding(file))
+        with staging(tmp_path) as mine:
+            assert mine.exists() and mine != seen[0]
+            assert [*tmp_path.iterdir()] == [mine]

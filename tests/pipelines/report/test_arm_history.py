@@ -18,27 +18,12 @@ from rich.console import Console
 from perfsweep.checksums import sealed
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
-from perfsweep.pipelines.analysis.across.version_history import (
-    ArmHistory,
-    Series,
-    Version,
-    arm_history,
-    history,
-)
+from perfsweep.pipelines.analysis.across.version_history import history
 from perfsweep.pipelines.analysis.columns import Style, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
-from perfsweep.pipelines.report.regressions import (
-    JudgedChange,
-    against,
-    change_columns,
-    compare_with,
-    judged,
-    show,
-    stored_baseline,
-)
-from perfsweep.pipelines.statistics.change_points import ChangePoint, ChangePoints
+from perfsweep.pipelines.report.regressions import JudgedChange, change_columns, compare_with, show
 from perfsweep.pipelines.units import bounds_text, speed
 
 
@@ -51,13 +36,6 @@ def version(commit: str, seed: int, fast: float = 0.5, drift: float = 1.0, **fie
         for label, time in speeds.items()
     }
     return baseline(rounds, **{"sweep": f"s-{commit}", "commit": commit, **fields})
-
-
-def test_a_row_says_what_became_of_the_arm_and_what_moved_along_but_the_commit() -> None:
-    (words,) = [one for one in reporting.version_columns("naive") if one.key == "words"]
-    kept = [version("a", 1), version("b", 2, fast=0.6), version("c", 3, fast=0.6, torch="2.14")]
-    cells = [words.cell(one) for one in arm_history(kept, "fast").versions]
-    assert cells == ["first", "slower", "torch: 2.13 -> 2.14"]
 
 
 def test_the_command_reads_baselines_and_folders_oldest_first(command, tmp_path, capsys) -> None:
@@ -164,21 +142,6 @@ def test_a_baseline_with_a_time_that_cannot_be_is_refused_by_its_path(time: str,
     assert run(capsys, file, "--json")[0] == 0
 
 
-def arm(
-    *ratios: float, name: str = "fast", points: tuple[tuple[int, float], ...] = (), **fields
-) -> ArmHistory:
-    values = tuple(math.log(ratio) for ratio in ratios)
-    off = {"low": tuple(v + math.log(0.9) for v in values), "high": tuple(v + math.log(1.1) for v in values)}
-    series = Series(fields.pop("beside", False), values, **off)
-    commits = fields.pop("commits", [f"{n:040x}" for n in range(len(ratios))])
-    versions = tuple(
-        Version(name, f"sweep number {n}", commit, 5, 1.0, None, False, ())
-        for n, commit in enumerate(commits)
-    )
-    found = ChangePoints(tuple(ChangePoint(*one) for one in points), 0.01) if points else None
-    return ArmHistory(name, versions, series, found, "")
-
-
 ROUNDS = {"p000-0": 100.0, "p000-1": 102.0, "p000-2": 98.0}
 
 
@@ -193,21 +156,6 @@ NOW = baseline(
     sweep="july", commit="of july", rounds={"naive": times(1.0), "amp": times(1.2), "new": times(1.0)}
 )
 (CHANGES,) = compare_with(NOW, [THEN])
-
-
-def test_an_arm_beyond_the_margin_is_slower() -> None:
-    assert [(one.then, one.change.label, one.verdict) for one in judged(CHANGES, 0.05)] == [
-        ("june", "naive", ""),
-        ("june", "amp", "slower"),
-    ]
-    assert [one.verdict for one in judged(CHANGES, 0.3)] == ["", ""]
-
-
-def test_a_program_is_told_the_same() -> None:
-    told = against(CHANGES, 0.05)
-    assert (told.sweep, told.commit, told.other_machine) == ("june", "of june", False)
-    assert told.moved == ("commit: of june -> of july",)
-    assert (told.missing, told.slower) == (("old", "new"), ("amp",))
 
 
 def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference() -> None:
@@ -250,9 +198,3 @@ def test_on_other_devices_only_ratios_to_the_reference_are_judged_and_that_is_sa
     lines = "\n".join(shown(moved))
     assert "the devices differ, so only ratios to the baseline are judged" in lines
     assert "the devices differ" not in "\n".join(shown(CHANGES))
-
-
-def test_a_file_is_a_stored_baseline_and_a_folder_is_none(tmp_path: Path) -> None:
-    store(THEN, tmp_path / "june.json")
-    assert stored_baseline(str(tmp_path / "june.json")) == THEN
-    assert stored_baseline(str(tmp_path)) is None

@@ -23,9 +23,8 @@ from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
-from perfsweep.pipelines.analysis.todo import ToDo
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.pictures import charts, phases_chart, svg
+from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     SizeCurve,
     SizeResult,
@@ -33,23 +32,15 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     size_curves,
     spikes,
 )
-from perfsweep.pipelines.report.pictures.charts import fold
-from perfsweep.pipelines.report.pictures.effects_chart import LOOKS, chart, effect_rows, limits
+from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows, limits
 from perfsweep.pipelines.report.pictures.memory_chart import PICTURE, write_picture
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
-from perfsweep.pipelines.report.pictures.phases_chart import OTHERS, REST, breakdown
+from perfsweep.pipelines.report.pictures.phases_chart import REST, breakdown
 from perfsweep.pipelines.report.pictures.svg import BLUE, DAY, NARROW, NIGHT, WIDE, alone, canvas, drawn, one
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 from perfsweep.pipelines.store.records import Arm, Effect, write_iterations
 from perfsweep.workloads.api import Parity
-
-
-def test_long_names_fold_after_commas_spaces_and_what_joins_words() -> None:
-    name = "label_free=on (with active_set, csc_layout, precision_schedule=warm_bf16_then_fp32)"
-    assert "".join(fold(name, 22).split()) == "".join(name.split())
-    assert max(map(len, fold(name, 22).split("\n"))) <= 22
-    assert fold("amp=bf16", 22) == "amp=bf16"
 
 
 def points(axes) -> list[tuple[float, float]]:
@@ -153,7 +144,6 @@ def arrays_with(iterations: int, at: dict[int, dict[str, float]]) -> dict[str, n
     ("at", "names"),
     [
         ({4: {"evaluate": 90}, 24: {"evaluate": 90}, 44: {"evaluate": 90}}, ["evaluate, every 20"]),
-        ({7: {"evaluate": 90}, 9: {"evaluate": 90}, 44: {"evaluate": 90}}, ["evaluate, 3 of 60"]),
         ({59: {"gc": 60, "evaluate": 30, "save": 5}}, ["gc and evaluate, 1 of 60"]),
         ({3: {"": 50}, 9: {"forward": 80}}, ["forward, 1 of 60", "outside phases, 1 of 60"]),
     ],
@@ -217,16 +207,6 @@ def names(*effects: EffectResult) -> list[str]:
     return [row.name for row in effect_rows(comparison(*effects))]
 
 
-def test_rows_stand_as_in_the_table_below_what_to_do_about_them() -> None:
-    turn_on, off, changes, unsure = "TURN ON", "LEAVE OFF", "CHANGES RESULTS", "NOT DECIDED"
-    assert names(*SOME) == [
-        *(turn_on, "faster=on", "fast=on"),
-        *(off, "slow=on"),
-        *(changes, "other=on"),
-        *(unsure, "open=on"),
-    ]
-
-
 def test_each_point_has_the_speed_of_its_row_in_the_colour_and_the_form_of_what_to_do() -> None:
     rows = effect_rows(comparison(*SOME))
     axes = chart(rows, 0.01, svg.WIDE).axes[0]
@@ -248,13 +228,6 @@ def test_each_point_has_the_speed_of_its_row_in_the_colour_and_the_form_of_what_
     ]
 
 
-def test_a_form_says_what_a_colour_says() -> None:
-    seen = [LOOKS[one] for one in ToDo]
-    assert all(
-        a.marker != b.marker or a.filled != b.filled for a in seen for b in seen if a.colour != b.colour
-    )
-
-
 def texts_of(figure: Figure) -> dict[str, list[tuple[float, float]]]:
     """Left and right pixels of the names of ticks, in the order of the axis."""
     figure.draw_without_rendering()
@@ -263,8 +236,7 @@ def texts_of(figure: Figure) -> dict[str, list[tuple[float, float]]]:
     return {"ticks": sorted((box.x0, box.x1) for box in boxes), "plot": [axes.get_window_extent().intervalx]}
 
 
-@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
-@pytest.mark.parametrize("ratios", [(0.6, 1.3), (0.001, 300.0)])
+@pytest.mark.parametrize(("width", "ratios"), [(svg.WIDE, (0.6, 1.3)), (svg.NARROW, (0.001, 300.0))])
 def test_names_of_the_axis_never_overlap_and_points_have_room(
     width: int, ratios: tuple[float, float]
 ) -> None:
@@ -316,28 +288,6 @@ def test_arms_are_broken_down_from_the_baseline_on_and_the_rest_is_what_no_phase
     assert [bar.parts for bar in found.bars] == [(30.0, 40.0, 30.0), (0.0, 40.0, 10.0), (190.0, 0.0, 10.0)]
 
 
-def test_a_phase_within_another_is_not_stacked_on_it() -> None:
-    found = breakdown(phased(phased_arm("naive", 100.0, step=70.0, inner=40.0, data=25.0)))
-    assert found is not None and found.phases == ("step", "data", REST)
-
-
-def test_of_many_phases_the_short_ones_share_a_part() -> None:
-    found = breakdown(phased(phased_arm("naive", 100.0, **{f"p{n}": 10.0 - n for n in range(9)})))
-    assert found is not None and found.phases == ("p0", "p1", "p2", "p3", "p4", "p5", OTHERS, REST)
-    assert found.bars[0].parts[-2:] == (4.0 + 3.0 + 2.0, pytest.approx(100.0 - 54.0))
-
-
-def test_bars_end_at_the_time_of_their_arm_which_stands_next_to_them() -> None:
-    found = breakdown(phased(NAIVE, phased_arm("fast", 50.0, forward=40.0)))
-    assert found is not None
-    axes = phases_chart.chart(found, svg.HALF).axes[0]
-    ends = {round(bar.get_y() + 0.31): bar.get_x() + bar.get_width() for bar in axes.patches}
-    assert ends == {0: pytest.approx(100.0), 1: pytest.approx(50.0)}
-    assert axes.get_xlabel() == "nanoseconds per pair"
-    texts = [label.get_text() for label in axes.child_axes[0].get_yticklabels()]
-    assert texts == ["100 ns", "50 ns"]
-
-
 MB = 10**6
 
 
@@ -356,24 +306,9 @@ def course(**arrays: Any) -> MemoryCourse:
     return MemoryCourse(**{name: np.array(value) for name, value in {**values, **arrays}.items()})
 
 
-def phases(**spans: tuple[float, float]) -> dict[str, list]:
-    """Phases by name, from and to in ms; two underscores stand for a phase inside another."""
-    ends = [(start * 1e6, end * 1e6) for start, end in spans.values()]
-    names_in = [name.replace("__", "/") for name in spans]
-    return {
-        "phase_names": names_in,
-        "phase_start_ns": [a for a, _ in ends],
-        "phase_end_ns": [b for _, b in ends],
-    }
-
-
 def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
     """Points of the lines that have a name, in ms and MB."""
     return {str(one.get_label()): [(float(x), float(y)) for x, y in one.get_xydata()] for one in axes.lines}
-
-
-def names_in(axes: Axes) -> list[str]:
-    return [one.get_text() for one in axes.texts]
 
 
 def test_tensors_stand_above_the_process_in_ms_and_mb_with_a_line_where_each_iteration_ends() -> None:

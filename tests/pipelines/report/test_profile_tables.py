@@ -12,10 +12,10 @@ from rich.console import Console
 
 from perfsweep.pipelines.report import profile_diff
 from perfsweep.pipelines.report.profile_diff import differences, pairs, per, profiles_at
-from perfsweep.pipelines.report.profile_tables import LinkedProfile, linked_profiles, shorten, show
-from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, arm_folder, write_profile
-from perfsweep.pipelines.store.records import Arm, SweepFolder
-from perfsweep.workloads.errors import ConfigError, RecordError
+from perfsweep.pipelines.report.profile_tables import shorten, show
+from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, write_profile
+from perfsweep.pipelines.store.records import Arm
+from perfsweep.workloads.errors import ConfigError
 
 ARM = Arm(id="abc", label="fuse=on", levels={"fuse": "on"})
 
@@ -95,34 +95,6 @@ def test_long_names_keep_their_two_ends_and_brackets_are_no_markup(text: str, sh
     assert shorten(text) == short
 
 
-LINKED_ARM = Arm(id="abc123", label="fuse=on", levels={"fuse": "on"})
-TIMES = {"mm": 50.0, "add": 30.0, "copy": 15.0, "rest": 5.0}
-COSTS = tuple(Cost(name=name, self_ns=ns) for name, ns in TIMES.items())
-PROFILE = {"slice": "iterations 2:5", "iterations": 3, "units": 3.0, "bare_ns": (10.0,), "costs": COSTS}
-
-
-def linked(sweep: SweepFolder, tool: str = "torch", **fields: Any) -> LinkedProfile:
-    folder = arm_folder(sweep, LINKED_ARM) / tool
-    folder.mkdir(parents=True)
-    values: dict[str, Any] = {**PROFILE, **fields}
-    write_profile(folder, Profile(tool=tool, workload="toy", unit="row", arm=LINKED_ARM, **values))
-    (folder / "trace.json").write_text("")
-    (found,) = linked_profiles(sweep)
-    return found
-
-
-@pytest.fixture
-def sweep(tmp_path) -> SweepFolder:
-    return SweepFolder(tmp_path)
-
-
-def test_a_profile_names_the_three_lines_that_take_most_with_their_shares_of_all(sweep) -> None:
-    found = linked(sweep, profiled_ns=(15.0,))
-    assert (found.arm, found.what, found.cost) == ("fuse=on", "torch, iterations 2:5", "1.50x")
-    assert found.most == "mm 50%; add 30%; copy 15%"
-    assert found.files == (("trace.json", "profiles/fuse-on-abc123/torch/trace.json"),)
-
-
 def profile(label: str, costs: dict[str, float], **changes: Any) -> Profile:
     values: dict[str, Any] = {
         "tool": "torch",
@@ -143,16 +115,6 @@ SLOW = profile("slow", {"mm": 200.0, "copy": 40.0, "only slow": 10.0})
 FAST = profile(
     "fast", {"mm": 400.0, "copy": 48.0, "only fast": 4.0}, iterations=4, units=8.0, bare_ns=(50.0,)
 )
-
-
-def test_times_are_per_unit_and_the_largest_change_comes_first() -> None:
-    found = [(one.name, one.before_ns, one.after_ns) for one in differences(SLOW, FAST)]
-    assert found == [
-        ("mm", 100.0, 50.0),
-        ("copy", 20.0, 6.0),
-        ("only slow", 5.0, 0.0),
-        ("only fast", 0.0, 0.5),
-    ]
 
 
 def test_where_a_side_finished_no_unit_times_are_per_iteration() -> None:
@@ -192,14 +154,6 @@ def test_two_arms_without_a_common_tool_are_refused(tmp_path: Path) -> None:
     before, after = kept(tmp_path, SLOW), kept(tmp_path, FAST.model_copy(update={"tool": "pyinstrument"}))
     with pytest.raises(ConfigError, match=r"here torch; there pyinstrument.*profile\.tool=torch"):
         pairs(before, after, None)
-
-
-def test_a_damaged_profile_is_named(tmp_path: Path) -> None:
-    kept(tmp_path, SLOW)
-    file = tmp_path / "slow/torch0/profile.json"
-    file.write_text(file.read_text()[:50])
-    with pytest.raises(RecordError, match=r"torch0/profile\.json is damaged"):
-        profiles_at(str(tmp_path / "slow"))
 
 
 def diff_shown(top: int) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from loopback import Loopback
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
 from run_file import read_run
 
@@ -82,14 +81,6 @@ def test_what_was_interrupted_or_damaged_is_not_linked(tmp_path: Path) -> None:
     assert len(problems) == 1 and str(damaged) in problems[0]
 
 
-def test_profiles_are_no_trials(tmp_path: Path) -> None:
-    built = build(tmp_path / "demo")
-    before = read_progress(built.folder, built.manifest)
-    add(built, FAST)
-    after = read_progress(built.folder, built.manifest)
-    assert (after.timing, after.other, after.damaged) == (before.timing, before.other, before.damaged)
-
-
 def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_path: Path) -> None:
     built = build(tmp_path / "demo")
     add(built, FAST)
@@ -109,14 +100,3 @@ def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_
     )
     assert not any("record.json" in name for name in files)
     assert publish_here(built).new == 0
-
-
-def test_a_server_is_sent_profiles_again_when_they_changed(tmp_path: Path, backend: Loopback) -> None:
-    built = build(tmp_path / "demo", mode="online")
-    folder = add(built, FAST)
-    assert publish_here(built, server=backend.url).complete
-    write_profile(folder, profile_of(FAST, profiled_ns=(30.0,)))
-    done = publish_here(built, server=backend.url)
-    assert done.complete and [run.note for run in done.runs if run.label.startswith("profile")] == [
-        "replaced"
-    ]

@@ -14,8 +14,7 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import svg
 from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff, chart, judged, trade_off
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.records import Effect
-from perfsweep.pipelines.store.schema import PLACEBO
+from perfsweep.pipelines.store.records import PLACEBO, Effect
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.api import Parity
 
@@ -87,11 +86,6 @@ def test_arms_with_the_level_that_changes_results_are_no_choices(effect: EffectR
     assert {one.name for one in weighed(effect).choices if one.same} == set(same)
 
 
-def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:
-    found = weighed(told(("d", "a"), design=PLACEBO, parity=ParityVerdict.IDENTICAL))
-    assert {one.name for one in found.choices} == set("abc")
-
-
 @pytest.mark.parametrize(
     ("arms", "of", "costs"),
     [
@@ -159,3 +153,8 @@ def test_energy_is_drawn_as_it_is_and_what_a_million_costs_stands_below_the_name
     axes = drawn(at("a", 10, 6.0, cost=7.5), at("b", 20, 3.0, cost=8.0), of="energy")
     assert groups(axes)[3] == [(10, 6), (20, 3)]
     assert {text.get_text().split("\n")[1] for text in axes.texts} == {"7.5 per million", "8 per million"}
+
+
+def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:
+    found = weighed(told(("d", "a"), design=PLACEBO, parity=ParityVerdict.IDENTICAL))
+    assert {one.name for one in found.choices} == set("abc")

@@ -25,25 +25,6 @@ def noise(arms: int, rounds: int, scale: Sequence[float] | float = 1.0, seed: in
     return values + 10 * rng.standard_normal(rounds)
 
 
-def test_the_mean_of_an_arm_over_the_rounds_of_a_server_leaves_out_what_is_missing() -> None:
-    nan = math.nan
-    table = pack([1, 3, 5, nan], [2, 4, nan, nan], servers=[0, 0, 1, 1])
-    np.testing.assert_array_equal(table.means(), [[2, 5], [3, nan]])
-
-
-def test_two_arms_tell_the_variance_of_their_difference() -> None:
-    # Each has squares of 2 and two degrees of freedom; they mirror one another, so that half of these count.
-    variances = ArmVariances([pack([-1, 0, 1], [1, 0, -1])])
-    assert (variances.variance, variances.degrees) == (pytest.approx(2.0), pytest.approx(2.0))
-
-
-def test_the_variance_of_a_sum_weighs_the_pooled_one_by_the_squares_of_its_weights() -> None:
-    variances = ArmVariances([pack([-1, 0, 1], [1, 0, -1])])
-    variance, degrees = variances.of_sum({("p000", "a"): 1 / 3, ("p000", "b"): 1 / 3})
-    assert (variance, degrees) == (pytest.approx(2 * 2.0 / 3), pytest.approx(2.0))
-    assert variances.of_sum({}) == (0.0, pytest.approx(2.0))
-
-
 def test_packs_of_one_sweep_pool_by_their_degrees() -> None:
     quiet, loud = pack([-1, 0, 1], [1, 0, -1]), pack([-2, -2, 0, 2, 2], [2, 2, 0, -2, -2], name="p001")
     both = ArmVariances([quiet, loud])
@@ -51,12 +32,6 @@ def test_packs_of_one_sweep_pool_by_their_degrees() -> None:
     degrees = sum(one.degrees for one in alone)
     assert both.degrees == pytest.approx(degrees) == pytest.approx(6.0)
     assert both.variance == pytest.approx(sum(one.variance * one.degrees for one in alone) / degrees)
-
-
-def test_what_arms_take_on_average_changes_no_variance() -> None:
-    values = noise(4, 9)
-    shifted = values + 100 * np.arange(4)[:, None]
-    assert ArmVariances([pack(*shifted)]).variance == pytest.approx(ArmVariances([pack(*values)]).variance)
 
 
 def centred(values: np.ndarray) -> np.ndarray:
@@ -92,12 +67,6 @@ def test_an_arm_that_scatters_beyond_the_others_answers_for_itself_and_they_for_
     assert variance == pytest.approx(loud + quiet)
     assert degrees < both < degrees + pooled
     assert both == pytest.approx(variance**2 / (loud**2 / degrees + quiet**2 / pooled))
-
-
-def test_arms_that_scatter_alike_share_one_variance() -> None:
-    variances = ArmVariances([pack(*centred(noise(8, 40)))])
-    every = {variances.of_sum({("p000", arm): 1.0}) for arm in "abcdefgh"}
-    assert len(every) == 1
 
 
 # Servers of two rounds, whose draws of layout go one way and the other.

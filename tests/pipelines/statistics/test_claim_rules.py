@@ -58,25 +58,18 @@ def ruling(
     [
         (2.0, 3.0, 2.2, 2.6, Ruling.CONFIRMED),
         (2.0, 3.0, 1.5, 2.8, Ruling.CONFIRMED),
-        (2.0, 3.0, 2.9, 3.5, Ruling.CONFIRMED),
         (2.0, 3.0, 1.5, 2.1, Ruling.UNDECIDED),  # measured below the claim, which the interval touches
-        (2.0, 3.0, 1.01, 2.05, Ruling.UNDECIDED),
         (2.0, 3.0, 1.3, 5.0, Ruling.UNDECIDED),  # not certainly half of the claimed gain
         (2.0, 3.0, 3.1, 3.5, Ruling.EXCEEDED),
         (2.0, 3.0, 1.2, 1.9, Ruling.REFUTED),
-        (2.0, 3.0, 0.7, 0.8, Ruling.REFUTED),
         (2.0, 3.0, 0.9, 2.4, Ruling.UNDECIDED),
-        (2.0, 3.0, 0.5, 9.0, Ruling.UNDECIDED),
         (None, 2.0, 1.1, 1.2, Ruling.CONFIRMED),  # up to 2x
         (None, 2.0, 0.8, 0.9, Ruling.REFUTED),
-        (None, 2.0, 0.9, 1.1, Ruling.UNDECIDED),
         (1.5, None, 4.0, 5.0, Ruling.CONFIRMED),  # at least 1.5x
         (1.5, None, 1.1, 1.3, Ruling.REFUTED),
         (0.7, 0.8, 0.72, 0.78, Ruling.CONFIRMED),  # 30 % slower
         (0.7, 0.8, 0.5, 0.6, Ruling.EXCEEDED),
         (0.7, 0.8, 0.9, 0.95, Ruling.REFUTED),
-        (0.7, 0.8, 1.2, 1.3, Ruling.REFUTED),
-        (0.7, 0.8, 0.75, 1.1, Ruling.UNDECIDED),
         (None, 0.8, 0.1, 0.2, Ruling.CONFIRMED),  # at most 0.8
         (0.7, None, 0.9, 0.95, Ruling.CONFIRMED),  # slower, but no less than 0.7
         (0.9, 1.1, 0.95, 1.005, Ruling.UNDECIDED),  # no effect, of an effect that is undecided itself
@@ -108,12 +101,9 @@ def test_a_gain_beyond_the_claim_is_confirmed_as_at_least_that() -> None:
         (0.4, 0.6, 0.45, 0.55, Ruling.CONFIRMED),  # half the memory
         (0.4, 0.6, 0.2, 0.3, Ruling.EXCEEDED),
         (0.4, 0.6, 0.7, 0.8, Ruling.REFUTED),
-        (0.4, 0.6, 0.5, 1.1, Ruling.UNDECIDED),
         (None, 0.7, 0.1, 0.2, Ruling.CONFIRMED),  # at most 70 %
-        (None, 1.0, 0.9, 0.95, Ruling.CONFIRMED),  # less
         (None, 1.0, 0.995, 0.998, Ruling.REFUTED),  # less by a rounding
         (1.8, 2.2, 1.9, 2.0, Ruling.CONFIRMED),  # twice the memory
-        (1.8, 2.2, 1.0, 1.1, Ruling.REFUTED),
     ],
 )
 def test_a_claimed_memory_is_ruled_by_the_ratio_of_peaks(low, high, a, b, expected: Ruling) -> None:
@@ -124,19 +114,15 @@ def test_a_claimed_memory_is_ruled_by_the_ratio_of_peaks(low, high, a, b, expect
     ("word", "a", "b", "expected"),
     [
         ("high", 1.4, 1.6, Ruling.CONFIRMED),
-        ("high", 1.01, 1.05, Ruling.REFUTED),
-        ("low", 1.02, 1.05, Ruling.CONFIRMED),
         ("low", 1.4, 1.6, Ruling.EXCEEDED),
         ("helps", 0.9, 0.95, Ruling.REFUTED),
         ("helps", 0.995, 1.004, Ruling.REFUTED),  # no difference
-        ("helps", 0.99, 1.05, Ruling.UNDECIDED),
         ("helps", 1.002, 1.05, Ruling.UNDECIDED),  # within the margin
         ("slower", 0.8, 0.9, Ruling.CONFIRMED),
         ("slower", 1.1, 1.2, Ruling.REFUTED),
         ("slightly slower", 0.5, 0.6, Ruling.EXCEEDED),
         ("negligible", 0.995, 1.005, Ruling.CONFIRMED),
         ("negligible", 1.2, 1.3, Ruling.REFUTED),
-        ("negligible", 0.7, 0.8, Ruling.REFUTED),
         ("negligible", 0.9, 1.1, Ruling.UNDECIDED),
     ],
 )
@@ -267,13 +253,8 @@ CPU = Device(type="cpu", cores=2, compiler=True)
 GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0))
 
 
-@pytest.mark.parametrize("obstacle", [Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES])
-def test_what_only_a_gpu_has_stands_in_the_way_of_claims_on_a_cpu(obstacle: Obstacle) -> None:
-    assert obstacle.stands(CPU)
-    assert not obstacle.stands(GPU)
-
-
-def test_a_missing_compiler_stands_on_a_cpu_without_one() -> None:
-    assert Obstacle.NO_COMPILER.stands(Device(type="cpu"))
-    assert not Obstacle.NO_COMPILER.stands(CPU)
+def test_what_only_a_gpu_or_a_compiler_brings_stands_in_the_way_of_claims_without_it() -> None:
+    for obstacle in (Obstacle.NO_CUDA, Obstacle.NO_TENSOR_CORES):
+        assert obstacle.stands(CPU) and not obstacle.stands(GPU)
+    assert Obstacle.NO_COMPILER.stands(Device(type="cpu")) and not Obstacle.NO_COMPILER.stands(CPU)
     assert Obstacle.ONE_DEVICE.stands(GPU)

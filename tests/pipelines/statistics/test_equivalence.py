@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfsweep.pipelines.parity.evidence import judge_seeds
-from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.estimates import tost
 from perfsweep.workloads.api import Check, Evidence, Parity
 
@@ -69,43 +69,34 @@ def seeds(*values: float) -> list[Evidence]:
     return [Evidence({"weights": np.array([value])}, {"loss": value}) for value in values]
 
 
-STOCHASTIC_CHECKS = (Check("loss"), Check("weights"))
+BASE = seeds(2.0, 2.1, 1.9)
+
+
+def judged(
+    after: list[Evidence], parity: Parity = Parity.STOCHASTIC, before: list[Evidence] = BASE, **bounds: float
+) -> ParityResult:
+    return judge_seeds(before, after, (Check("loss"), Check("weights")), parity, bounds)
 
 
 @pytest.mark.parametrize(
-    ("arm", "expected"),
+    ("arm", "expected", "reason"),
     [
-        ((2.001, 2.102, 1.901), ParityVerdict.EQUIVALENT),
-        ((2.1, 2.201, 2.0), ParityVerdict.DIFFERENT),
-        ((2.1, 2.0, 1.92), ParityVerdict.UNCHECKED),
+        ((2.001, 2.102, 1.901), ParityVerdict.EQUIVALENT, "loss moves by"),
+        ((2.1, 2.201, 2.0), ParityVerdict.DIFFERENT, "loss moves by"),
+        ((2.1, 2.0, 1.92), ParityVerdict.UNCHECKED, "pairs would decide"),
+        ((2.0, 2.1, 1.9), ParityVerdict.IDENTICAL, ""),
+        ((2.0, math.nan, 1.9), ParityVerdict.DIFFERENT, "pair of seeds 1"),
     ],
 )
-def test_paired_seeds_decide_on_a_stochastic_level(arm: tuple[float, ...], expected: ParityVerdict) -> None:
-    result = judge_seeds(seeds(2.0, 2.1, 1.9), seeds(*arm), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {})
-    assert result.verdict is expected
-    assert result.reason.startswith("loss moves by")
-
-
-def test_a_stochastic_level_that_changes_no_bit_is_identical() -> None:
-    assert (
-        judge_seeds(seeds(2.0, 2.1), seeds(2.0, 2.1), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}).verdict
-        is ParityVerdict.IDENTICAL
-    )
-
-
-def test_undecided_seeds_say_how_many_would_decide() -> None:
-    result = judge_seeds(
-        seeds(2.0, 2.1, 1.9), seeds(2.1, 2.0, 1.92), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}
-    )
-    assert "pairs would decide" in result.reason
+def test_paired_seeds_decide_on_a_stochastic_level(
+    arm: tuple[float, ...], expected: ParityVerdict, reason: str
+) -> None:
+    result = judged(seeds(*arm))
+    assert result.verdict is expected and reason in result.reason
 
 
 def test_the_bound_of_a_stochastic_level_is_its_margin() -> None:
-    arm = seeds(2.1, 2.201, 2.0)
-    assert (
-        judge_seeds(seeds(2.0, 2.1, 1.9), arm, STOCHASTIC_CHECKS, Parity.STOCHASTIC, {"loss": 0.1}).verdict
-        is ParityVerdict.EQUIVALENT
-    )
+    assert judged(seeds(2.1, 2.201, 2.0), loss=0.1).verdict is ParityVerdict.EQUIVALENT
 
 
 def test_tensors_are_no_metric_until_a_margin_is_stated_and_the_reason_says_how() -> None:
@@ -115,28 +106,17 @@ def test_tensors_are_no_metric_until_a_margin_is_stated_and_the_reason_says_how(
     assert result.reason.endswith("a margin for one is stated as bounds: {losses: 0.05}")
 
 
-def test_one_broken_seed_is_different() -> None:
-    result = judge_seeds(
-        seeds(2.0, 2.1, 1.9), seeds(2.0, math.nan, 1.9), STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}
-    )
-    assert result.verdict is ParityVerdict.DIFFERENT and result.reason.startswith("pair of seeds 1")
-
-
-def test_exact_levels_must_pass_with_every_seed() -> None:
-    reference = seeds(2.0, 2.1, 1.9)
-    assert (
-        judge_seeds(reference, reference, STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
-        is ParityVerdict.IDENTICAL
-    )
-    assert (
-        judge_seeds(reference, seeds(2.0, 2.1 + 1e-14, 1.9), STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
-        is ParityVerdict.WITHIN_TOLERANCE
-    )
-    assert (
-        judge_seeds(reference, seeds(2.0, 2.2, 1.9), STOCHASTIC_CHECKS, Parity.EXACT, {}).verdict
-        is ParityVerdict.DIFFERENT
-    )
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (2.1, ParityVerdict.IDENTICAL),
+        (2.1 + 1e-14, ParityVerdict.WITHIN_TOLERANCE),
+        (2.2, ParityVerdict.DIFFERENT),
+    ],
+)
+def test_exact_levels_must_pass_with_every_seed(second: float, expected: ParityVerdict) -> None:
+    assert judged(seeds(2.0, second, 1.9), Parity.EXACT).verdict is expected
 
 
 def test_no_seeds_are_unchecked() -> None:
-    assert judge_seeds([], [], STOCHASTIC_CHECKS, Parity.STOCHASTIC, {}).verdict is ParityVerdict.UNCHECKED
+    assert judged([], before=[]).verdict is ParityVerdict.UNCHECKED

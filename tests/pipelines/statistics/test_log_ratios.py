@@ -1,8 +1,9 @@
-"""What counts as a replication, whose variance an effect has, and what missing cells leave."""
+"""What counts as a replication, whose variance an effect has, and what turns within rounds are worth."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.special import stdtrit
 
 from perfsweep.pipelines.statistics.estimates import Apart, Estimate, Method
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.records import Effect
 from perfsweep.workloads.errors import RecordError
 
 
@@ -78,21 +80,6 @@ def test_a_noisy_base_widens_all_effects() -> None:
     values = log_times(7, 10)
     values[0] += more(0.05, 10)
     assert min(half_width(one) for one in estimates(values, servers=5)) > 0.025
-
-
-def test_the_layout_is_told_from_the_noise() -> None:
-    values = log_times(12, 40, sd=0.01) + np.repeat(more(0.02, 12, 20), 2, axis=1)
-    layout = rounds_of(np.exp(values), 20).layout
-    assert layout is not None and layout.p < 1e-6
-    assert math.sqrt(layout.layout) == pytest.approx(0.02, rel=0.2)
-    assert math.sqrt(layout.noise) == pytest.approx(0.01, rel=0.15)
-    assert layout.share == pytest.approx(0.8, abs=0.07)
-    quiet = rounds_of(np.exp(log_times(12, 40)), 20).layout
-    assert quiet is not None and quiet.p > 0.01 and quiet.share < 0.2
-
-
-def test_one_round_a_server_cannot_tell_layout_from_noise() -> None:
-    assert rounds_of(np.exp(log_times(4, 6))).layout is None
 
 
 def test_a_contrast_of_many_arms_is_known_better_than_a_pair() -> None:
@@ -192,3 +179,90 @@ def test_a_figure_that_is_not_positive_names_its_trial() -> None:
 def test_without_a_round_of_two_arms_nothing_is_replicated() -> None:
     for table in (Rounds((), "time"), rounds_of(np.ones((1, 3)))):
         assert (table.rounds, table.replications, table.layout) == (0, 0, None)
+
+
+ROUNDS, ITERATIONS, TURNS = 6, 300, 100
+MARGIN = math.log1p(0.05)
+EFFECT = Effect(id="e", design="one_at_a_time", toggle="commit", level="head", pairs=(("head", "base"),))
+
+
+def crowded_times(rng: np.random.Generator, count: int) -> np.ndarray:
+    """[count] times of iterations one after the other, relative to those on a core of their own."""
+    comes_or_goes = rng.random(count) < 1 / 40
+    there = (np.cumsum(comes_or_goes) + rng.integers(2)) % 2
+    return np.where(there, 1.5, 1.0) * np.exp(0.1 * rng.standard_normal(count))
+
+
+def half_width_and_log_ratio(rng: np.random.Generator, turns: int, change: float) -> tuple[float, float]:
+    """The 95 % interval of six rounds, each with a server of its own, of a head with a planted log ratio."""
+    cells = [cell for number in range(ROUNDS) for cell in a_round(rng, number, turns, change)]
+    estimate = Rounds(cells, "ns_per_unit").estimate(EFFECT)
+    assert estimate.interval is not None
+    return estimate.interval.half_width, estimate.log_ratio
+
+
+def a_round(rng: np.random.Generator, number: int, turns: int, change: float) -> Iterator[Cell]:
+    """Mean times of the two versions, which take turns on one core, in random order in each cycle."""
+    length = ITERATIONS // turns
+    cycles = [rng.permutation(["base", "head"]) for _ in range(turns)]
+    owners = np.concatenate([np.repeat(cycle, length) for cycle in cycles])
+    times = crowded_times(rng, len(owners))
+    for arm, factor in (("base", 1.0), ("head", math.exp(change))):
+        yield Cell("p000", number, number, arm, float(times[owners == arm].mean()) * factor)
+
+
+@pytest.mark.parametrize("change", [0.0, -math.log(1.05)], ids=["without effect", "5 % faster"])
+def test_turns_decide_in_six_rounds_what_one_region_after_the_other_leaves_open(change: float) -> None:
+    rng = np.random.default_rng(26)
+    in_turns = [half_width_and_log_ratio(rng, TURNS, change) for _ in range(30)]
+    whole = [half_width_and_log_ratio(rng, 1, change) for _ in range(30)]
+    assert np.mean([half <= MARGIN / 2 for half, _ in in_turns]) >= 0.95
+    assert np.mean([half <= MARGIN / 2 for half, _ in whole]) <= 0.05
+    missed = np.mean([abs(ratio - change) > half for half, ratio in in_turns])
+    assert missed <= 0.12, "intervals are narrower, and cover as often"
+
+
+def test_effects_compare_figures_of_one_kind() -> None:
+    """Others had half of the core: an arm from whose time that cannot be subtracted is not twice as slow."""
+    rng = np.random.default_rng(1)
+    cells = []
+    for number in range(8):
+        busy = 2 * math.exp(0.01 * rng.standard_normal())
+        for arm in ("base", "head", "workers"):
+            own = math.exp(0.01 * rng.standard_normal())
+            plain = own * busy
+            cells.append(
+                Cell(
+                    "p000",
+                    number,
+                    number,
+                    arm,
+                    plain if arm == "workers" else own,
+                    None if arm == "workers" else plain,
+                )
+            )
+    table = Rounds(cells, "ns_per_unit")
+    workers = Effect(id="w", design="", toggle="", level="", pairs=(("workers", "base"),))
+    assert abs(table.estimate(workers).log_ratio) < 0.02
+    assert abs(table.estimate(EFFECT).log_ratio) < 0.02
+    assert {round(pair.log_ratio, 1) for pair in table.pairs(workers)} == {0.0}
+
+
+@pytest.mark.parametrize(("server_sd", "counted"), [(0.0, 12), (0.1, 4)])
+def test_rounds_are_counted_where_servers_do_not_differ_and_servers_where_they_do(
+    server_sd: float, counted: int
+) -> None:
+    rng = np.random.default_rng(5)
+    arms = [f"arm{i}" for i in range(6)]
+    cells = []
+    for server in range(4):
+        own = {arm: server_sd * rng.standard_normal() for arm in arms}
+        cells += [
+            Cell("p000", 3 * server + i, server, arm, math.exp(own[arm] + 0.01 * rng.standard_normal()))
+            for i in range(3)
+            for arm in arms
+        ]
+    effect = Effect(id="e", design="", toggle="", level="", pairs=(("arm1", "arm0"),))
+    table = Rounds(cells, "ns_per_unit")
+    assert table.estimate(effect).n == counted
+    assert table.layout is not None

@@ -1,4 +1,4 @@
-"""Steps to a target over paired seeds: censored runs count as what they are."""
+"""Steps and time to a target over paired seeds, runs that missed it included; and percentiles of steps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from perfsweep.pipelines.statistics.estimates import student_estimate
+from perfsweep.pipelines.statistics.estimates import Estimate, no_estimate, student_estimate
 from perfsweep.pipelines.statistics.paired_steps import (
+    UNMARKED,
+    PairedSteps,
     _log_likelihood,
+    excess_of_slow_steps,
     paired_steps,
+    percentile,
     steps_to_target,
     time_to_target,
 )
@@ -118,18 +122,6 @@ def test_two_seeds_say_nothing() -> None:
     assert paired_steps([100.0, 120.0], [110.0, 100.0], 500.0) is None
 
 
-def test_time_to_target_adds_ratios_and_variances() -> None:
-    steps = paired_steps([110.0, 231.0, 99.0, 125.0], [100.0, 200.0, 90.0, 105.0], 1000.0)
-    times = student_estimate(-0.3, 0.04, 8.0, 5, 10)
-    assert steps is not None
-    found = time_to_target(steps, times, work_shift=math.log(2))
-    assert found is not None and found.error is not None and found.interval is not None
-    assert found.log_ratio == pytest.approx(steps.log_ratio - 0.3 + math.log(2))
-    assert found.error == pytest.approx(math.hypot(steps.error, 0.04))
-    assert min(steps.degrees, 8.0) <= found.degrees <= steps.degrees + 8.0
-    assert found.interval.half_width > 1.96 * found.error
-
-
 def test_pairs_that_both_missed_count_as_likely_as_that_is() -> None:
     logs = np.array([[1.0, 1.2, 1.5, 1.5], [0.9, 1.4, 1.1, 1.5]])
     missed = np.array([[False, False, True, True], [False, False, False, True]])
@@ -141,3 +133,68 @@ def test_pairs_that_both_missed_count_as_likely_as_that_is() -> None:
     normal = multivariate_normal([-one for one in centre], [[variance, shared], [shared, variance]])
     beyond = math.log(normal.cdf([-1.5, -1.5]))  # both above 1.5
     assert _log_likelihood(logs, missed, means, deviations) == pytest.approx(without + beyond, abs=1e-4)
+
+
+STEPS = PairedSteps(log_ratio=-0.2, error=0.03, degrees=4.0, seeds=5)
+TIMES = student_estimate(0.5, 0.04, degrees=9.0, n=3, rounds=10)
+
+
+def test_log_ratios_add_up_and_so_do_their_variances() -> None:
+    both = time_to_target(STEPS, TIMES)
+    assert both is not None
+    assert (both.log_ratio, both.error) == (pytest.approx(0.3), pytest.approx(0.05))
+    # Satterthwaite: 0.0025^2 / (0.0009^2 / 4 + 0.0016^2 / 9)
+    assert both.degrees == pytest.approx(12.83, abs=0.01)
+    assert (both.n, both.rounds) == (5, 10)
+    shifted = time_to_target(STEPS, TIMES, 0.1)  # steps that do other work
+    assert shifted is not None and shifted.error == both.error
+    assert shifted.log_ratio == pytest.approx(both.log_ratio + 0.1)
+
+
+def test_times_whose_error_nobody_knows_give_no_time_to_the_target() -> None:
+    assert time_to_target(STEPS, no_estimate([0.5])) is None
+
+
+@pytest.mark.parametrize(("steps", "times", "degrees"), [(4.0, 9.0, 4.0), (9.0, 4.0, 4.0)])
+def test_two_ratios_known_exactly_keep_the_fewer_degrees(steps: float, times: float, degrees: float) -> None:
+    exact = time_to_target(PairedSteps(0.1, 0.0, steps, 5), student_estimate(0.1, 0.0, times, 3, 10))
+    assert exact is not None and exact.degrees == degrees
+    assert exact.interval is not None and exact.interval.half_width == 0
+
+
+def test_the_steps_alone_have_the_interval_of_their_seeds() -> None:
+    alone: Estimate = steps_to_target(STEPS)
+    assert (alone.log_ratio, alone.error, alone.degrees, alone.n, alone.rounds) == (-0.2, 0.03, 4.0, 5, 5)
+    assert alone.interval is not None
+    assert alone.interval.half_width == pytest.approx(2.776 * 0.03, rel=1e-3)  # Student's t of four
+    assert alone.p is not None and not math.isnan(alone.p)
+
+
+def test_a_percentile_lies_as_often_below_as_above_the_true_one() -> None:
+    rng = np.random.default_rng(0)
+    true = np.exp(2.3263478740408408)  # z of 0.99
+    found = np.array([percentile(np.exp(rng.standard_normal(300)), 99.0) for _ in range(1500)])
+    usual = np.array([np.percentile(np.exp(rng.standard_normal(300)), 99.0) for _ in range(1500)])
+    assert abs((found > true).mean() - 0.5) < 0.04
+    assert (usual > true).mean() < 0.46  # what linear interpolation would say
+
+
+def test_the_phase_that_took_the_time_of_slow_steps_is_told() -> None:
+    rng = np.random.default_rng(1)
+    data, forward = rng.normal(100, 1, 400), rng.normal(300, 2, 400)
+    data[::40] += 900  # ten slow steps, by the loader
+    forward[5] += 100
+    times = data + forward + 50
+    excess = excess_of_slow_steps(times, {"data": data, "forward": forward})
+    assert excess["data"] == pytest.approx(9000, rel=0.02)
+    assert excess["forward"] < 300 and abs(excess[UNMARKED]) < 50
+
+
+def test_time_that_no_phase_marks_is_told_apart() -> None:
+    times = np.full(400, 100.0)
+    times[:10] = 300.0
+    assert excess_of_slow_steps(times, {"data": np.full(400, 20.0)}) == {"data": 0.0, UNMARKED: 2000.0}
+
+
+def test_equal_steps_have_no_slow_ones() -> None:
+    assert excess_of_slow_steps(np.full(300, 7.0), {"data": np.full(300, 2.0)}) == {}

@@ -37,13 +37,6 @@ def test_rounds_cancel_and_the_levels_of_quiet_arms_are_their_means() -> None:
     assert np.ptp(pseudo_values(log_times).mean(axis=0)) < 0.001, "nothing of the rounds is left"
 
 
-def test_quiet_pseudo_values_scatter_like_residuals() -> None:
-    log_times = table(arms=12, rounds=40)
-    values = pseudo_values(log_times)
-    scatter = (values - values.mean(axis=1, keepdims=True)).std(ddof=12 + 40 - 1)
-    assert scatter == pytest.approx(0.01, rel=0.1)
-
-
 def test_a_spike_moves_an_arm_by_less_than_a_tenth_of_its_noise_and_widens_nothing() -> None:
     log_times = table()
     spiked = log_times.copy()
@@ -100,7 +93,7 @@ def test_cells_that_are_missing_cost_no_bias() -> None:
     assert differences(values) == pytest.approx(differences(log_times), abs=0.015)
 
 
-@pytest.mark.parametrize("shape", [(2, 1), (2, 2), (2, 4), (4, 2), (1, 5)])
+@pytest.mark.parametrize("shape", [(2, 4), (4, 2), (1, 5)])
 def test_tables_too_small_to_tell_a_spike_are_fitted_by_least_squares(shape: tuple[int, int]) -> None:
     log_times = noise(0.01, *shape)
     expected = log_times - log_times.mean(axis=0)

@@ -219,11 +219,3 @@ def test_the_archive_taken_last_is_the_latest(tmp_path: Path):
         code_snapshot.digest(tmp_path / name / "x") for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)
     ]
     assert named == ["a" * 12, None, None, None]
-
-
-def test_where_python_keeps_nothing_compiled_it_is_compiled_once(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    imported(archive, tmp_path / "disk", ANSWER)
-    assert len(list(tmp_path.glob("disk/**/element.*.pyc"))) == 1

@@ -1,36 +1,27 @@
-"""Files in one step: the first of several writers wins, and what is torn or refused is said."""
+"""Files in one step, and those of one trial: what is torn, foreign or refused is said."""
 
 from __future__ import annotations
 
 import errno
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from planned_sweeps import FAST, manifest, record
 
-from perfsweep.pipelines.store import files
+from perfsweep.pipelines.store import files, trial_files
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
+from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
+from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.errors import RecordError
 
 
-def test_arrays_read_back_by_their_names(tmp_path: Path) -> None:
-    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(3), "y": np.ones((2, 2))})
-    found = files.read_arrays(tmp_path / "a.npz")
-    assert {name: array.tolist() for name, array in found.items()} == {"x": [0, 1, 2], "y": [[1, 1], [1, 1]]}
-    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]
-
-
-@pytest.mark.parametrize(("content", "says"), [(b"no zip", "cannot be read as arrays")])
-def test_what_holds_no_arrays_is_named(tmp_path: Path, content: bytes | None, says: str) -> None:
-    if content is not None:
-        (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(RecordError, match=f"a.npz {says}"):
+def test_what_holds_no_arrays_is_named_and_objects_that_python_must_run_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"no zip")
+    with pytest.raises(RecordError, match=r"a\.npz cannot be read as arrays"):
         files.read_arrays(tmp_path / "a.npz")
-
-
-def test_objects_that_python_must_run_are_never_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([{"any": "code"}], dtype=object))
     with pytest.raises(RecordError, match="cannot be read as arrays"):
         files.read_arrays(tmp_path / "a.npz")
@@ -47,24 +38,6 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
     assert list(np.load(file)) == ["x"]
     with pytest.raises(RecordError, match="is damaged: 1 of 2 arrays are left"):
         files.read_arrays(file)
-
-
-@pytest.mark.parametrize("members", [{"x.npy": b"not an array"}, {}])
-def test_a_member_that_is_no_array_is_damage_and_so_is_none(
-    tmp_path: Path, members: dict[str, bytes]
-) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    with pytest.raises(RecordError, match=f"is damaged: 0 of {len(members)} arrays are left"):
-        files.read_arrays(tmp_path / "a.npz")
-
-
-def test_a_torn_file_of_arrays_is_damaged(tmp_path: Path) -> None:
-    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(400)})
-    os.truncate(tmp_path / "a.npz", 900)
-    with pytest.raises(RecordError, match=r"a\.npz is damaged"):
-        files.read_arrays(tmp_path / "a.npz")
 
 
 def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
@@ -87,42 +60,6 @@ def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) 
     file.write_bytes(file.read_bytes() + b"[1]\n")
     with pytest.raises(RecordError, match=r"a\.jsonl line 3 is no JSON object"):
         list(files.read_json_lines(file))
-
-
-def test_one_object_reads_back_and_none_is_none(tmp_path: Path) -> None:
-    assert files.read_json(tmp_path / "a.json") is None
-    (tmp_path / "a.json").write_bytes(files.json_object({"a": [1, 2]}))
-    assert files.read_json(tmp_path / "a.json") == {"a": [1, 2]}
-    with pytest.raises(RecordError, match="cannot be read: Is a directory"):
-        files.read_json(tmp_path)
-
-
-def test_replacing_leaves_the_new_content_alone(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "a.txt"
-    for content in (b"old and long", b"new"):
-        files.write_atomically(file, content)
-    files.write_atomically(file, b"unsynced", sync=False)
-    assert [(one.name, one.read_bytes()) for one in file.parent.iterdir()] == [("a.txt", b"unsynced")]
-
-
-def refusing(number: int):
-    def link(source: object, target: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return link
-
-
-@pytest.mark.parametrize("number", [errno.EPERM])
-def test_once_is_once_without_hard_links_too(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "link", refusing(number))
-    assert files.write_once(tmp_path / "a", b"first")
-    assert not files.write_once(tmp_path / "a", b"second")
-    (tmp_path / "b").write_bytes(b"a writer with links was first")
-    assert not files.write_once(tmp_path / "b", b"second")
-    assert (tmp_path / "a").read_bytes() == b"first"
-    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +112,105 @@ def test_arrays_that_a_small_file_could_fill_the_memory_with_are_not_read(tmp_pa
         files.read_arrays(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("number", ["-" + "9" * 20])
-def test_an_integer_that_no_table_has_room_for_is_damage(tmp_path: Path, number: str) -> None:
-    (tmp_path / "a.json").write_text(f'{{"x": {number}}}')
+def test_an_integer_that_no_table_has_room_for_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"x": -99999999999999999999}')
     with pytest.raises(RecordError, match=r"a\.json is damaged: it holds an integer of"):
         files.read_json(tmp_path / "a.json")
+
+
+def spec(folder: Path) -> TrialSpec:
+    plan = manifest()
+    return plan.sweep.trial_spec(plan.arm(FAST), Kind.EVIDENCE, "p000", folder, replicate=2)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (None, "does not exist; a trial is started with the path of its spec.json"),
+        ({"schema_version": 0}, "has schema version 0, and this perfsweep reads version 1"),
+        ({"schema_version": 1, "sweep": "toy"}, "does not fit the schema: "),
+    ],
+)
+def test_what_is_no_specification_is_named(tmp_path: Path, values: dict | None, says: str) -> None:
+    if values is not None:
+        (tmp_path / "spec.json").write_bytes(files.json_object(values))
+    with pytest.raises(RecordError, match=rf"spec\.json {says}"):
+        trial_files.read_spec(tmp_path / "spec.json")
+
+
+def test_of_ranks_the_first_that_ended_is_told_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for when, rank in ((20.0, 0), (10.0, 1), (30.0, 1)):
+        monkeypatch.setattr("time.time", lambda when=when: when)
+        failure = Failure(type="E", message=f"at {when:g}")
+        trial_files.write_rank_failure(tmp_path, rank, Outcome.OOM, failure)
+    found = [(outcome, failure.message) for outcome, failure in read_rank_failures(tmp_path)]
+    assert found == [(Outcome.OOM, "at 10"), (Outcome.OOM, "at 20")]
+
+
+def test_what_a_trial_is_doing_and_in_which_process(tmp_path: Path) -> None:
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
+    trial_files.write_status(tmp_path, "timing")
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == ("timing", os.getpid())
+
+
+@pytest.mark.parametrize("text", ["{", '{"pid": null}', '{"pid": "x"}'])
+def test_a_status_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> None:
+    (tmp_path / "status.json").write_text(text)
+    assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
+
+
+def test_evidence_reads_back_with_its_numbers_and_parts(tmp_path: Path) -> None:
+    parts = {"losses": {"first": 1, "second": 1}}
+    trial_files.write_evidence(tmp_path, Evidence({"losses": np.array([1.5, 2.0])}, {"count": 3}, parts))
+    found = trial_files.read_evidence(tmp_path)
+    assert {name: np.asarray(array).tolist() for name, array in found.tensors.items()} == {
+        "losses": [1.5, 2.0]
+    }
+    assert (found.numbers, found.parts) == ({"count": 3.0}, parts)
+
+
+def test_arrays_that_are_no_evidence_are_named(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "evidence.npz", {"losses": np.ones(2)})
+    with pytest.raises(RecordError, match=r"evidence\.npz holds no evidence of ours"):
+        trial_files.read_evidence(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left"),
+    [
+        ("ok", {"record.json", "iterations.npz", "log-n2.txt"}),
+        ("failed", {"record.json", "iterations.npz", "log-n2.txt", "log.txt", "spec.json", "status.json"}),
+    ],
+)
+def test_of_a_trial_that_ended_well_only_what_somebody_reads_is_kept(
+    tmp_path: Path, outcome: str, left: set[str]
+) -> None:
+    for name in ("record.json", "iterations.npz", "log.txt", "spec.json", "status.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "log-n2.txt").write_text("a warning")
+    for _ in range(2):
+        trial_files.shed(tmp_path, record(FAST, outcome=Outcome(outcome)))
+    assert {path.name for path in tmp_path.iterdir()} == left
+
+
+WALL = np.array([10, 20, 30])
+
+
+@pytest.mark.parametrize(
+    ("device", "times"),
+    [(None, [10, 20, 30]), ([1, 0, 3], [1, 0, 3]), ([1, -1, 3], [20, 20, 20])],
+    ids=["the host's", "the device's", "each its share where a mark is missing"],
+)
+def test_an_iteration_takes_what_its_device_says(device: list[int] | None, times: list[int]) -> None:
+    arrays = {"wall_ns": WALL} | ({} if device is None else {"device_ns": np.array(device)})
+    assert iteration_times(arrays).tolist() == times
+
+
+@pytest.mark.parametrize(
+    ("device", "owner", "times"),
+    [(None, "host", [10, 20, 30]), ([1, 0, 3], "device", [1, 0, 3]), ([1, -1, 3], "host", [10, 20, 30])],
+)
+def test_a_phase_says_whose_time_it_is(device: list[int] | None, owner: str, times: list[int]) -> None:
+    arrays = {"host_forward": WALL} | ({} if device is None else {"device_forward": np.array(device)})
+    found = phase_times(arrays, "forward")
+    assert (found[0], found[1].tolist()) == (owner, times)

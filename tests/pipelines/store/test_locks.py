@@ -1,4 +1,4 @@
-"""One command measures a sweep and the first writer of a result wins, on file systems of any kind."""
+"""One command measures a sweep, the first writer of a result wins, and what killed writers leave goes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.files import write_once
 from perfsweep.pipelines.store.locks import Taken, holding, locked
 from perfsweep.pipelines.store.records import SweepFolder
@@ -73,13 +74,6 @@ def test_who_holds_a_sweep_is_told_and_how_it_goes_on_where_it_is_stopped(tmp_pa
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_an_owner_that_somebody_deleted_is_given_back_all_the_same(tmp_path: Path) -> None:
-    with holding(tmp_path / ".lock") as other:
-        assert other == ""
-        (tmp_path / ".lock.owner").unlink()
-
-
-@pytest.mark.usefixtures("no_locks")
 def test_without_locks_a_command_that_died_here_is_no_owner_and_one_elsewhere_may_be(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -102,14 +96,6 @@ def test_a_lock_that_fails_for_another_reason_is_no_lock(
 
 
 @pytest.mark.usefixtures("no_links")
-def test_without_hard_links_the_first_writer_wins(tmp_path: Path) -> None:
-    assert write_once(tmp_path / "record.json", b"first")
-    assert not write_once(tmp_path / "record.json", b"second")
-    assert (tmp_path / "record.json").read_bytes() == b"first"
-    assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
-
-
-@pytest.mark.usefixtures("no_links")
 def test_without_hard_links_one_of_many_writers_wins_and_is_read_whole(tmp_path: Path) -> None:
     texts = [str(number).encode() * 5000 for number in range(8)]
     won: list[bytes] = []
@@ -126,15 +112,6 @@ def test_without_hard_links_one_of_many_writers_wins_and_is_read_whole(tmp_path:
     assert won == [(tmp_path / "record.json").read_bytes()]
 
 
-def test_a_record_written_with_links_is_not_replaced_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert write_once(tmp_path / "record.json", b"first")
-    monkeypatch.setattr(os, "link", refuse(errno.EPERM))
-    assert not write_once(tmp_path / "record.json", b"second")
-    assert (tmp_path / "record.json").read_bytes() == b"first"
-
-
 @pytest.mark.usefixtures("no_links")
 def test_an_element_says_how_it_ended_without_hard_links_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,3 +123,72 @@ def test_an_element_says_how_it_ended_without_hard_links_too(
     one._write("end", {"status": 0, "signals": []})
     one._write("end", {"status": 9, "signals": []})
     assert json.loads((tmp_path / "abc" / "0.end-0.json").read_text())["status"] == 0
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    found = SweepFolder(tmp_path / "sweep")
+    (found.path / "trials/a/p000-r000-a0").mkdir(parents=True)
+    (found.path / "trials/a/p000-r000-a0/record.json").touch()
+    return found
+
+
+def made(folder: SweepFolder, name: str) -> Path:
+    file = folder.path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return file
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trials/a/p000-r000-a0/.iterations.npz.{pid}.0badc0de.tmp",
+        "packs/p000/attempts/.0.json.{pid}.0badc0de.tmp",
+        ".manifest.jsonl.{pid}.0badc0de.tmp",
+        "code/.0123456789ab.{pid}/conf/run.yaml",
+    ],
+)
+def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
+    folder: SweepFolder, dead: int, name: str
+) -> None:
+    gone, kept = (made(folder, name.format(pid=pid)) for pid in (dead, os.getpid()))
+    locks.remove_leftovers(folder)
+    assert kept.exists() and not gone.exists()
+    assert (folder.path / "trials/a/p000-r000-a0/record.json").exists()
+
+
+def test_what_elements_of_an_array_left_goes(folder: SweepFolder) -> None:
+    names = ("submissions/abc/.0.end-0.json.0badc0de.tmp", "submissions/12_submitted.pkl.save_tmp")
+    gone, kept = [made(folder, name) for name in names], made(folder, "submissions/abc/0.end-0.json")
+    locks.remove_leftovers(folder)
+    assert kept.exists() and not any(file.exists() for file in gone)
+
+
+@pytest.mark.parametrize(("alive", "stays"), [(True, True), (False, False)])
+def test_scratch_of_a_trial_goes_with_its_process(
+    folder: SweepFolder, dead: int, alive: bool, stays: bool
+) -> None:
+    trial = folder.path / "trials/a/p000-r000-a0"
+    made(folder, "trials/a/p000-r000-a0/scratch/rank0/large")
+    (trial / "status.json").write_text(json.dumps({"stage": "timing", "pid": os.getpid() if alive else dead}))
+    locks.remove_leftovers(folder)
+    assert (trial / "scratch").exists() is stays
+
+
+def test_scratch_on_a_disk_of_a_node_goes_as_a_link_and_nothing_behind_it(
+    folder: SweepFolder, tmp_path: Path
+) -> None:
+    behind = tmp_path / "disk"
+    behind.mkdir()
+    (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(behind)
+    locks.remove_leftovers(folder)
+    assert behind.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from planned_sweeps import FAST, arm
 
-from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.profiles import (
     Cost,
     MemoryCourse,
@@ -105,14 +104,6 @@ def test_a_phase_holds_what_was_held_when_it_began_and_the_highest_comes_first()
     assert list(COURSE.phase_peaks().items()) == [("data", 9), ("forward", 7), ("update", 1)]
 
 
-def test_a_change_at_the_end_of_a_phase_is_in_it_and_one_at_its_beginning_replaces_what_was() -> None:
-    edges = replace(
-        COURSE, phase_names=np.array(["a"]), phase_start_ns=np.array([20]), phase_end_ns=np.array([29])
-    )
-    assert edges.phase_peaks() == {"a": 3}
-    assert replace(edges, phase_end_ns=np.array([30])).phase_peaks() == {"a": 7}
-
-
 def test_the_peak_is_the_first_time_that_most_was_held() -> None:
     assert COURSE.peak_at() == (9, 10)
     nothing = replace(COURSE, allocated_ns=np.array([]), allocated_bytes=np.array([]))
@@ -125,12 +116,3 @@ def test_it_reads_back_as_it_was_written(tmp_path: Path) -> None:
     found = read_course(tmp_path)
     assert found is not None
     assert all(np.array_equal(value, getattr(found, name)) for name, value in vars(COURSE).items())
-
-
-def test_a_file_without_one_of_its_arrays_names_it(tmp_path: Path) -> None:
-    arrays = {
-        name: value for name, value in vars(COURSE).items() if name not in ("host_bytes", "phase_names")
-    }
-    write_arrays(tmp_path / "memory.npz", arrays)
-    with pytest.raises(RecordError, match="has no host_bytes; profile the arm again"):
-        read_course(tmp_path)

@@ -1,4 +1,4 @@
-"""What a resumed sweep finds: only records of its own code count."""
+"""What a resumed sweep finds: which records are read and count, and on which machine they were measured."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from perfsweep.pipelines.store.records import (
     Manifest,
     Outcome,
     Pack,
+    SweepFolder,
     TrialRecord,
     Version,
+    write_record,
 )
 
 
@@ -84,25 +86,6 @@ ARMS = (FAST.id, NAIVE.id)
 def timing(arm: str, number: int, attempt: int = 0, **facts: Any) -> StoredTrial:
     own = {"pack": "p000", "round": number, "attempt": attempt, "outcome": Outcome.OK}
     return StoredTrial(Path(), TrialRecord(arm=arm, kind=Kind.TIMING, **own, **facts))
-
-
-def test_what_records_say_alike_lies_in_memory_once() -> None:
-    progress = Progress()
-    texts = ["".join(("no counters ", "of energy")) for _ in range(6)]
-    trials = [
-        timing(
-            arm, number, environment={"host": ["n1"], "load": [number]}, withheld={"energy_j": texts.pop()}
-        )
-        for number in range(3)
-        for arm in ARMS
-    ]
-    for one in trials:
-        progress.add(one)
-    assert len({id(one.record.environment["host"]) for one in trials}) == 1
-    assert [one.record.environment["load"] for one in trials] == [[0], [0], [1], [1], [2], [2]]
-    withheld = {one.record.arm: id(one.record.withheld) for one in trials}
-    assert all(id(one.record.withheld) == withheld[one.record.arm] for one in trials)
-    assert trials[-1].record.withheld == {"energy_j": "no counters of energy"}
 
 
 def test_an_attempt_that_broke_off_does_not_count_before_a_whole_one_though_every_arm_was_retired() -> None:
@@ -210,14 +193,6 @@ def test_attempts_keep_their_order_where_the_clock_was_set_back_between_them() -
     progress = told(*((A, 0, attempt, {**OOM, "ended": when}) for attempt, when in ends))
     assert [one.record.attempt for one in progress.timings("p000", A)] == [0, 1, 2]
     assert progress.retired("p000", [A])[A].attempt == 1, "its second failure, as before the third"
-
-
-def test_a_retired_arm_is_told_by_the_trial_that_decided_it() -> None:
-    ends = [
-        {**OOM, "ended": when, "failure": Failure(type="E", message=str(when))} for when in (3.0, 1.0, 2.0)
-    ]
-    progress = told(*((A, number, 0, fields) for number, fields in enumerate(ends)))
-    assert progress.retired("p000", [A])[A].ended == 2.0
 
 
 @pytest.mark.parametrize(
@@ -343,3 +318,96 @@ def test_the_period_of_an_arms_loop_is_its_own_evidences_or_the_references(
         record = replace(timing(arm, 0, 0).record, kind=Kind.EVIDENCE, round=None, cadence=period)
         progress.add(StoredTrial(Path(), record))
     assert progress.cadence_of(B, A) == cadence
+
+
+def kept(folder: SweepFolder, plan: Manifest, arm: str, number: int, **own: Any) -> None:
+    place = planned_sweeps.begun(folder, plan, arm, round=number)
+    facts = {"code": "c", "method": plan.sweep.measure.method, "keys": {"device": "one"}, "round": number}
+    write_record(place, planned_sweeps.record(arm, **{**facts, **own}))
+
+
+def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for number in (0, 3):
+        kept(folder, plan, planned_sweeps.NAIVE, number)
+    (planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=1) / "record.json").write_text("{")
+    planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=2)
+    found = read_progress(folder, plan)
+    assert [one.record.round for one in found.every] == [0, 3]
+    assert len(found.damaged) == 1 and "-r001-a0/record.json" in found.damaged[0]
+
+
+@pytest.mark.parametrize(("attempt", "named"), [(0, True), (1, True), (3, False)])
+def test_a_damaged_record_that_a_later_attempt_replaces_is_missed_by_nobody(
+    tmp_path: Path, attempt: int, named: bool
+) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    broken = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=1, attempt=2)
+    (broken / "record.json").write_text("{")
+    again = planned_sweeps.begun(
+        folder, plan, planned_sweeps.NAIVE, round=1, attempt=attempt, outcome=Outcome.OK
+    )
+    other = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=2, attempt=3, outcome=Outcome.OK)
+    assert again.name.endswith(f"-a{attempt}") and other.exists()
+    assert bool(read_progress(folder, plan).damaged) is named
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"code": "d"}, "other code"),
+        ({"method": "m"}, "other settings of measure"),
+        ({"placement": "2 nodes"}, "other nodes"),
+        ({"keys": {"device": "two"}}, "another machine, device or version"),
+    ],
+)
+def test_records_of_another_experiment_are_counted_by_what_sets_them_apart(
+    tmp_path: Path, own: dict, why: str | None
+) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for number in range(2):
+        kept(folder, plan, planned_sweeps.NAIVE, number, **own)
+    found = read_progress(folder, plan, {"device": "one"})
+    assert dict(found.left_out) == ({why: 2} if why else {})
+    assert len(found.every) == (0 if why else 2)
+
+
+@pytest.mark.parametrize(
+    ("two", "counts", "elsewhere"),
+    [((0, 1, 2), "two", "one"), ((5,), "one", "two"), ((4, 5), "two", "one")],
+    ids=["most rounds", "fewer", "of equals the last used"],
+)
+def test_the_machine_counts_that_most_rounds_ran_on(
+    tmp_path: Path, two: tuple[int, ...], counts: str, elsewhere: str
+) -> None:
+    arms = (planned_sweeps.NAIVE,)
+    own = {"packs": (planned_sweeps.pack(*arms, rounds=6),), "effects": ()}
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest(planned_sweeps.arm(arms[0]), **own)
+    for number in (3, 4) if two == (5,) else (2, 3):
+        kept(folder, plan, arms[0], number, started=1.0, keys={"device": "one", "data": "x"})
+    for number in two:
+        place = planned_sweeps.begun(folder, plan, arms[0], round=number, attempt=1)
+        facts = {"code": "c", "method": plan.sweep.measure.method, "attempt": 1, "started": 2.0}
+        keys = {"device": "two", "data": "y"}
+        write_record(place, planned_sweeps.record(arms[0], round=number, keys=keys, **facts))
+    found = read_progress(folder, plan)
+    assert found.machine == {"device": counts}
+    assert [one.machine for one in found.elsewhere] == [{"device": elsewhere}]
+    assert len(found.every) == 2 + len(two)
+    assert len(found.timed[arms[0]]) + len(found.elsewhere[0].timed[arms[0]]) == 2 + len(two)
+
+
+def test_a_machine_that_timed_nothing_to_the_end_is_not_the_one_that_counts(tmp_path: Path) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for device, kind, number, outcome in (
+        ("one", Kind.TIMING, 0, Outcome.OK),
+        ("two", Kind.TIMING, 1, Outcome.OOM),
+        ("two", Kind.EVIDENCE, None, Outcome.OK),
+    ):
+        place = planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, kind=kind, round=number)
+        facts = {"code": "c", "method": plan.sweep.measure.method, "keys": {"device": device}}
+        own = {**facts, "round": number, "outcome": outcome}
+        write_record(place, planned_sweeps.record(planned_sweeps.NAIVE, kind, **own))
+    found = read_progress(folder, plan)
+    assert (found.machine, found.elsewhere) == ({"device": "one"}, [])
+    assert len(found.every) == 3, "what was found out elsewhere stays"

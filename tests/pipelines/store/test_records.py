@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,23 +62,6 @@ def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: Trial
     assert records.read_record(tmp_path) == record
 
 
-def test_of_many_threads_that_create_a_file_exactly_one_succeeds(tmp_path: Path) -> None:
-    won: list[int] = []
-    threads = [
-        threading.Thread(
-            target=lambda n=n: files.write_once(tmp_path / "record.json", str(n).encode()) and won.append(n)
-        )
-        for n in range(12)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-    assert (tmp_path / "record.json").read_text() == str(won[0])
-    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
-
-
 def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, record: TrialRecord) -> None:
     text = files.json_object(typed_json.plain(record)).decode()
     for length in range(0, len(text) - 1, 37):
@@ -88,11 +70,9 @@ def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, recor
             records.read_record(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["iterations.npz"])
-def test_a_record_whose_arrays_were_cut_off_is_damaged(
-    tmp_path: Path, record: TrialRecord, name: str
-) -> None:
-    """It would count with figures that nobody can look at, and its rows would never be published."""
+def test_a_record_whose_arrays_were_cut_off_is_damaged(tmp_path: Path, record: TrialRecord) -> None:
+    """It would count with figures that cannot be looked at, and its rows would never be published."""
+    name = "iterations.npz"
     files.write_arrays(tmp_path / name, {"wall_ns": np.arange(40)})
     size = (tmp_path / name).stat().st_size
     records.write_record(tmp_path, dataclasses.replace(record, files=records.sizes_of_arrays(tmp_path)))
@@ -110,7 +90,7 @@ def test_a_digit_that_changed_is_damage_and_no_other_time(tmp_path: Path, record
     text = file.read_text()
     digits = [at for at, letter in enumerate(text) if letter.isdigit()]
     assert len(digits) > 20
-    for at in digits:
+    for at in digits[::3]:
         file.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
         with pytest.raises(RecordError, match=str(file)):
             records.read_record(tmp_path)

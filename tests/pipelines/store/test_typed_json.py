@@ -98,21 +98,7 @@ def test_what_does_not_fit_names_the_field(values: dict[str, Any], sentence: str
         build(Own, values)
 
 
-def test_a_field_without_default_must_be_given() -> None:
-    needy = dataclasses.make_dataclass("Needy", [("size", int)])
-    with pytest.raises(Misfit, match="size=None is no int"):
-        build(needy, {})
-
-
 def test_numbers_of_libraries_are_written_as_numbers() -> None:
     holder = dataclasses.make_dataclass("Holder", [("values", dict)])
     odd = {"numpy": np.int64(3), "float32": np.float32(0.5), "torch": torch.tensor(2.0), "nan": float("nan")}
     assert str(plain(holder(odd))) == "{'values': {'numpy': 3, 'float32': 0.5, 'torch': 2.0, 'nan': nan}}"
-
-
-def test_the_places_of_a_pair_have_types_of_their_own() -> None:
-    holder = dataclasses.make_dataclass("Holder", [("pair", tuple[str, int]), ("any", tuple)])
-    made = build(holder, {"pair": ["a", "2"], "any": ["x", 1]})
-    assert made == holder(("a", 2), ("x", 1))
-    with pytest.raises(Misfit, match=r"pair\[1\]='b' is no int"):
-        build(holder, {"pair": ["a", "b"], "any": []})

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,17 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_record
-from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files, shared_folder
+from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files
 from perfsweep.pipelines.trial.machine.environment import can_compile
 from perfsweep.workloads.api import Device
+
+FEW: dict[str, Any] = {
+    "rounds": 2,
+    "evidence_iterations": 2,
+    "servers": 1,
+    "repeats": 0,
+    "timed_parity": False,
+}
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -82,13 +91,6 @@ def test_files_are_copied_where_they_cannot_be_linked(
     assert files(tmp_path / "own") == {"ab/kernel.so": "compiled"}
 
 
-def test_compiled_code_is_kept_by_torch_device_and_code(tmp_path: Path) -> None:
-    facts = ("2.13.0", "H200", "code")
-    others = [("2.12.0", "H200", "code"), ("2.13.0", "H100", "code"), ("2.13.0", "H200", "other")]
-    assert len({shared_folder(tmp_path, *one) for one in (facts, *others)}) == 4
-    assert shared_folder(tmp_path, *facts) == shared_folder(tmp_path, *facts)
-
-
 def test_files_that_name_others_name_those_where_they_are_taken_to(tmp_path: Path) -> None:
     """Triton lists the files of a kernel by their paths, and finds none that has gone with its folder."""
     own, shared, later = (tmp_path / name for name in ("own", "shared", "later"))
@@ -141,16 +143,7 @@ with compile_cache(Kind(sys.argv[1]), Path(sys.argv[2]) / "shared", Path(sys.arg
 def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "digits", "model": "mlp", "eval_every": 1, "checkpoint_every": 1},
-        measure=MeasureConfig(
-            rounds=2,
-            iterations=8,
-            warmup_max=40,
-            evidence_iterations=2,
-            counting_iterations=2,
-            servers=1,
-            repeats=0,
-            timed_parity=False,
-        ),
+        measure=MeasureConfig(iterations=8, warmup_max=40, counting_iterations=2, **FEW),
         sweep=SweepConfig(
             name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]
         ),
@@ -177,16 +170,7 @@ def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
     """Counting trials start with nothing in both arms, so timing trials must give the counter."""
     command = SweepCommand(
         workload={"name": "toys.compiled:Compiled"},
-        measure=MeasureConfig(
-            rounds=2,
-            iterations=5,
-            warmup_max=5,
-            evidence_iterations=2,
-            counting_iterations=1,
-            servers=1,
-            repeats=0,
-            timed_parity=False,
-        ),
+        measure=MeasureConfig(iterations=5, warmup_max=5, counting_iterations=1, **FEW),
         sweep=SweepConfig(
             name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]
         ),

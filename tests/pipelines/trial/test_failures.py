@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
-from perfsweep.pipelines.store.trial_schema import Failure, Outcome
+from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial.failures import ON_OOM, as_failure, classify, keep_on_oom
-from perfsweep.workloads.errors import ContractError, UnsupportedHere
+from perfsweep.workloads.errors import ContractError
 
 
 def raised(source: str, name: str) -> BaseException:
@@ -42,12 +42,6 @@ def test_memory_that_ran_out_is_told_from_other_mistakes(error: Exception, oom: 
     outcome, failure = classify(error)
     assert outcome is (Outcome.OOM if oom else Outcome.FAILED)
     assert (failure.type, failure.message, failure.where) == (type(error).__name__, str(error), "")
-
-
-def test_what_cannot_be_done_here_is_told_without_a_place() -> None:
-    outcome, failure = classify(UnsupportedHere("needs a GPU"))
-    assert outcome is Outcome.UNSUPPORTED
-    assert failure == Failure(type="UnsupportedHere", message="needs a GPU")
 
 
 def test_the_place_is_the_innermost_line_of_a_users_own_code(tmp_path: Path) -> None:

@@ -80,8 +80,6 @@ def fill(status):
     raise ValueError("the log takes none of this")
 """
 
-THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
-
 
 class Server(Forks):
     """A server whose process a test has started."""
@@ -129,7 +127,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.process.communicate()
 
 
-def test_children_end_one_after_the_other_with_their_own_status_and_the_server_with_its_pack(
+def test_children_end_with_their_own_status_and_the_server_with_its_pack(
     serve: Callable[..., Server],
 ) -> None:
     server = serve()
@@ -141,18 +139,14 @@ def test_children_end_one_after_the_other_with_their_own_status_and_the_server_w
         wait([child], 60)
         codes.append(child.code())
     assert codes == [0, 3, 0, 1, -signal.SIGKILL, 1, 1, 74]
+    children = [server.ask("leave", str(status)) for status in (5, 6, 7)]  # side by side
+    for child in children:
+        wait([child], 60)
+    assert [child.code() for child in children] == [5, 6, 7]
     status, said = server.end()
     assert status == 0
     assert "ValueError: mine" in said and said.rstrip().endswith("no log")
     assert said.count("Traceback") == 1
-
-
-def test_children_that_run_side_by_side_end_with_their_own_status(serve: Callable[..., Server]) -> None:
-    server = serve()
-    children = [server.ask("leave", str(status)) for status in (5, 6, 7)]
-    for child in children:
-        wait([child], 60)
-    assert [child.code() for child in children] == [5, 6, 7]
 
 
 def seen(server: Server, file: Path) -> dict:
@@ -163,7 +157,8 @@ def seen(server: Server, file: Path) -> dict:
 def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    assert seen(serve("colorsys", "no_such_module"), tmp_path / "seen") == {
+    server = serve("colorsys", "no_such_module", "perfsweep.workloads.registry")
+    assert seen(server, tmp_path / "seen") == {
         "modules": ["colorsys"],
         "own": "yes",
         "interrupt": True,
@@ -173,27 +168,11 @@ def test_a_child_finds_what_was_imported_and_signals_as_a_users_process_does(
         "start method": None,
         "descriptors": [],  # one of the server's would keep its pipes open
     }
-
-
-@pytest.mark.parametrize(("library", "found"), [("", ["wave"]), (THREAD, [])])
-def test_children_find_the_shared_imports_unless_one_has_started_a_thread(
-    library: str, found: list[str], serve: Callable[..., Server], tmp_path: Path
-) -> None:
-    (tmp_path / "a_library.py").write_text(library)
-    file = tmp_path / "imports.json"
-    file.write_text('["wave", "a_module_that_has_gone", "a_library"]')
-    assert seen(serve(shared=str(file)), tmp_path / "seen")["modules"] == found
-
-
-def test_what_is_imported_later_is_there_for_all_but_the_first(
-    serve: Callable[..., Server], tmp_path: Path
-) -> None:
-    server = serve("colorsys", later=["wave"])
-    assert [seen(server, tmp_path / "seen")["modules"] for _ in range(3)] == [
-        ["colorsys"],
-        ["colorsys", "wave"],
-        ["colorsys", "wave"],
-    ]
+    assert wait([server.ask("named", str(tmp_path / "named"))], 60) is None
+    assert (tmp_path / "named").read_text() == "True", "what packages offer is read once a server"
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        server.process.send_signal(number)
+    assert seen(server, tmp_path / "seen")["own"] == "yes", "signals to all of a job end no server"
 
 
 def test_a_server_says_when_it_has_imported_everything(serve: Callable[..., Server], tmp_path: Path) -> None:
@@ -218,14 +197,12 @@ def test_a_server_is_complete_once_what_it_imports_after_the_first_trial_is_impo
     assert (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    "body", ["raise PermissionError(13, 'Permission denied', '/srv/data/x')", "import pipelines.that_is_not"]
-)
 def test_what_a_users_module_raises_is_left_to_its_trial(
-    serve: Callable[..., Server], tmp_path: Path, body: str
+    serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    (tmp_path / "a_users_module.py").write_text(body)
-    assert serve("a_users_module").end() == (0, "")
+    (tmp_path / "closed.py").write_text("raise PermissionError(13, 'Permission denied', '/srv/data/x')")
+    (tmp_path / "lacking.py").write_text("import pipelines.that_is_not")
+    assert serve("closed", "lacking").end() == (0, "")
 
 
 def test_a_server_that_cannot_read_its_own_code_or_the_copies_of_a_users_says_so_in_one_line(
@@ -296,21 +273,6 @@ def test_a_daemon_ends_with_the_child_that_started_it_and_no_sooner(
     assert not _ended(other), "it is another child's"
     server.end()
     until(lambda: _ended(other))
-
-
-def test_what_packages_offer_is_read_once_a_server(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """And not by every child, of each of them a file."""
-    server = serve("perfsweep.workloads.registry")
-    assert wait([server.ask("named", str(tmp_path / "named"))], 60) is None
-    assert (tmp_path / "named").read_text() == "True"
-
-
-def test_signals_to_all_of_a_job_end_no_server(serve: Callable[..., Server], tmp_path: Path) -> None:
-    server = serve()
-    seen(server, tmp_path / "seen")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        server.process.send_signal(number)
-    assert seen(server, tmp_path / "seen")["own"] == "yes"
 
 
 def test_a_server_that_never_completes_its_imports_is_given_up_and_killed(

@@ -1,18 +1,21 @@
-"""A measured process and what it is given by its parent: its log, its node, its workload, its collector."""
+"""What a measured process is given by its parent: log, node, collector, layout of memory, scratch folder."""
 
 from __future__ import annotations
 
 import gc
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from perfsweep.pipelines.trial import parent
+from perfsweep.pipelines.trial import layout, parent, scratch
 from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
+from perfsweep.workloads.preloads import STEADY
 
 
 def test_a_node_is_called_as_slurm_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,3 +79,65 @@ def test_the_collector_is_the_same_for_all_arms_unless_it_is_what_one_measures(
     prepare_collector(workload, {})  # type: ignore[arg-type]
     settle_collector(workload, {})  # type: ignore[arg-type]
     assert calls == (["unfreeze"] if owns else ["collect", "freeze"])
+
+
+MOVED = """
+import sys
+from perfsweep.pipelines.trial import layout
+layout.shift_addresses(int(sys.argv[1]))
+import ctypes, mmap
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+print(libc.malloc(3000) % 4096, libc.malloc(300000) % 4096)
+"""
+
+
+def test_servers_differ_in_hash_seed_unless_the_user_sets_it_and_in_the_size_of_their_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    drawn = [layout.environment("system", seed) for seed in range(20)]
+    assert len({env["PYTHONHASHSEED"] for env in drawn}) == 20
+    assert len({sum(map(len, env.values())) for env in drawn}) >= 15
+    assert layout.environment("system", None) == {"PYTHONHASHSEED": "0"}
+    for own, used in (("3", "3"), ("random", "7")):
+        monkeypatch.setenv("PYTHONHASHSEED", own)
+        assert layout.environment("system", 7)["PYTHONHASHSEED"] == used
+    assert layout.environment("steady", 1).keys() - layout.environment("system", 1).keys() == STEADY.keys()
+
+
+def test_the_heap_ends_elsewhere_with_every_seed() -> None:
+    places = {
+        subprocess.run(
+            [sys.executable, "-c", MOVED, str(seed)], capture_output=True, text=True, check=True
+        ).stdout
+        for seed in range(3)
+    }
+    assert len(places) >= 2
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["on the node", "beside the record"])
+def test_every_rank_makes_the_same_folder_and_one_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    node, trial = tmp_path / "node", tmp_path / "arm" / "p000-r000-0"
+    trial.mkdir(parents=True)
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", str(node) if local else "")
+    for _ in range(2):
+        (scratch.make(trial) / "rank0").mkdir(exist_ok=True)
+    assert (trial / "scratch").resolve().is_relative_to(node if local else trial)
+    scratch.remove(trial)
+    assert not list(trial.iterdir()), "not even a link"
+    assert not local or not list(node.iterdir())
+    scratch.remove(trial)
+
+
+def test_another_node_makes_its_own_behind_the_same_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = tmp_path / "arm" / "p000-r000-0"
+    trial.mkdir(parents=True)
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", str(tmp_path / "node"))
+    scratch.make(trial)
+    (tmp_path / "node" / "arm-p000-r000-0").rmdir()  # as it looks from another node's disk
+    assert scratch.make(trial).is_dir()

@@ -111,18 +111,6 @@ def test_a_workload_is_told_where_it_runs_and_until_when(tmp_path: Path) -> None
     assert (alone.master, alone.world, alone.memory_budget) == ("127.0.0.1", 1, None)
 
 
-def test_levels_that_cannot_act_are_named_together_and_ranks_may_use_all_nodes() -> None:
-    def two(device: Device) -> str | None:
-        return None if device.count >= 2 else f"needs two GPUs and sees {device.count}"
-
-    alone, spread = Level("graph", unsupported=two), Level("ddp", unsupported=two, ranks=2)
-    gpu = Device("cuda", 1)
-    with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1; b=ddp: needs two GPUs"):
-        scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 1)
-    with pytest.raises(UnsupportedHere, match=r"^a=graph: needs two GPUs and sees 1$"):
-        scene._refuse_unsupported({"a": alone, "b": spread}, gpu, 2)
-
-
 LIVE = {"wandb_logging": Level("each", commit_every=4), "other": Level("on", commit_every=2)}
 
 
@@ -270,17 +258,6 @@ def test_one_that_breaks_while_it_warms_up_replies_why(
     assert (tmp_path / "scratch").exists() is (rank > 0), "the first rank tidies up"
 
 
-def test_what_an_arm_printed_is_in_its_log_before_the_pack_ends_it(
-    serve: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[object] = []
-    monkeypatch.setattr(process, "flush_streams", lambda: done.append("flush"))
-    reply = process.Turns.reply
-    monkeypatch.setattr(process.Turns, "reply", lambda self, word: done.append(word) or reply(self, word))
-    serve(Timed(), Turn(3), Turn(3), ("the host", 1.0))
-    assert done[-2:] == ["flush", Reply()]
-
-
 def test_one_that_breaks_in_its_turn_replies_why_and_has_a_record(
     serve: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
@@ -313,19 +290,3 @@ def test_a_record_that_cannot_be_written_is_a_status_of_its_own(
     monkeypatch.setattr(process, "Connection", lambda pipe: None)
     assert process.main([str(file), *(["0", "5"] if place == "serve" else [])]) == UNWRITTEN
     assert capsys.readouterr().err.startswith("what came of the trial cannot be written: [Errno 28] ")
-
-
-@pytest.mark.parametrize(
-    ("error", "rank", "kept"), [(MemoryError(), 0, True), (MemoryError(), 1, False), (ValueError(), 0, False)]
-)
-def test_what_held_the_memory_is_kept_by_the_first_rank(
-    error: Exception, rank: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folders: list[Path] = []
-    monkeypatch.setattr(process, "keep_on_oom", folders.append)
-
-    def raises() -> dict[str, Any]:
-        raise error
-
-    process._record(spec_of(tmp_path, world=2), tmp_path, rank, raises)
-    assert folders == [tmp_path] * kept

@@ -201,8 +201,7 @@ def test_a_workload_is_closed_whatever_becomes_of_its_trial(
 
 
 @pytest.mark.usefixtures("one_thread", "put_back")
-@pytest.mark.parametrize("name", ["step", "close"])
-@pytest.mark.parametrize("when", ["made", "set up", "measured"])
+@pytest.mark.parametrize(("when", "name"), [("made", "step"), ("set up", "close"), ("measured", "step")])
 def test_an_attribute_that_hides_a_method_of_the_contract_is_named(
     when: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,14 +219,6 @@ def test_an_attribute_that_hides_a_method_of_the_contract_is_named(
     with pytest.raises(ContractError, match=said), set_up(tmp_path, "plain", Kind.COUNTING) as here:
         setattr(here.workload, name, 3)  # as a step may do
         getattr(here.workload, name)()
-
-
-@pytest.mark.usefixtures("one_thread", "put_back")
-def test_a_workload_may_choose_a_function_for_a_method(tmp_path: Path) -> None:
-    with set_up(tmp_path, "plain", Kind.COUNTING) as here:
-        here.workload.progress = lambda: 2.0  # type: ignore[method-assign]
-    with pytest.raises(TypeError, match="unsupported operand"), set_up(tmp_path, "plain", Kind.COUNTING):
-        _ = "loss" / here.workload.progress()  # type: ignore[operator]
 
 
 def test_ranks_may_use_the_devices_of_as_many_nodes_as_the_trial_has(
@@ -248,3 +239,19 @@ def test_each_trial_of_an_arm_draws_where_its_memory_lies() -> None:
     ]  # fmt: skip
     drawn = {scene._layout_seed(spec(**own)) for own in ({}, {}, *others)}
     assert len(drawn) == 1 + len(others)
+
+
+def test_the_work_is_the_same_each_time_whatever_numbers_are_by_default(monkeypatch) -> None:
+    products = []
+    multiply = torch.mm
+    monkeypatch.setattr(
+        torch, "mm", lambda *a, **k: products.append((a[0].shape, a[0].dtype)) or multiply(*a, **k)
+    )
+    scene.work_ns()
+    first = list(products)
+    torch.set_default_dtype(torch.float64)  # as somebody's own module does
+    try:
+        scene.work_ns()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert products == [*first, *first]

@@ -16,35 +16,25 @@ from run_file import read_run
 from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
 
 
-def live_rows(commit_every: int, folder: Path, count: int) -> tuple[list[dict[str, Any]], int]:
-    log = LiveLog(commit_every, folder)
-    for index in range(count):
-        log({"loss": torch.tensor(index / 8), "index": index})  # what a training loop hands over
-    print("a line of the workload")
-    log.close()
-    (path,) = folder.rglob("offline-run-*")
-    return read_run(path).history, log.calls
-
-
-def test_committing_every_fiftieth_keeps_the_last_of_fifty_rows(tmp_path: Path) -> None:
-    rows, calls = live_rows(50, tmp_path / "scratch", 120)
-    assert [row["index"] for row in rows] == [49, 99, 119], "117 of 120 are lost; finishing saves the last"
-    assert calls == 120
-
-
-def test_a_live_log_keeps_every_row_and_nothing_that_is_printed_ignores_the_shell_and_keeps_to_its_folder(
+def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setenv("WANDB_RUN_ID", "stolen")
     monkeypatch.setenv("WANDB_RUN_GROUP", "stolen")  # no setting of ours would hide it
-    rows, _ = live_rows(1, tmp_path / "scratch", 60)
-    assert [(row["index"], row["loss"]) for row in rows] == [(index, index / 8) for index in range(60)]
+    log = LiveLog(50, tmp_path / "scratch")
+    for index in range(120):
+        log({"loss": torch.tensor(index / 8), "index": index})  # what a training loop hands over
+    print("a line of the workload")
+    log.close()
+    (path,) = tmp_path.rglob("offline-run-*")
+    run = read_run(path)
+    rows = [(row["index"], row["loss"]) for row in run.history]
+    assert rows == [(index, index / 8) for index in (49, 99, 119)], "finishing saves the last"
+    assert (log.calls, run.group) == (120, "")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"a line of the workload" in path.read_bytes()]
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
-    (path,) = tmp_path.rglob("offline-run-*")
-    assert read_run(path).group == ""
     assert os.environ["WANDB_RUN_ID"] == "stolen"
 
 

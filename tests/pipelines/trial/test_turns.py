@@ -130,12 +130,6 @@ def test_what_comes_once_in_a_cadence_has_its_share_however_turns_fall(timed: An
     assert found["alarm"] is None
 
 
-def test_rows_and_units_are_those_of_timed_iterations(timed: Any) -> None:
-    found, arrays, work = timed(itertools.repeat(Turn(7, 2)), iterations=30, cadence=10)
-    assert len(arrays["log_step"]) == found["iterations"] == found["units"] == 30
-    assert found["reached"] == work.steps > 30 + found["warmup_iterations"]
-
-
 def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(timed: Any) -> None:
     found, arrays, work = timed(itertools.repeat(Turn(4, 0)), shape="job", last=10)
     assert (found["iterations"], found["units"], work.done()) == (10, 10.0, True)
@@ -187,7 +181,7 @@ def test_what_others_had_of_the_core_in_warm_up_is_no_rare_work_and_no_long_step
     assert found["warmup_s"] == pytest.approx(found["warmup_iterations"] * 800e-6 + 7e-3, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: int) -> None:
     rng = random.Random(seed)
     cadence, each, done = rng.choice([2, 13, 55]), rng.randrange(1, 4), rng.randrange(10)
@@ -207,7 +201,7 @@ def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: i
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(seed: int) -> None:
     rng = random.Random(seed)
     cadence, each = rng.choice([1, 2, 5, 13, 55]), rng.randrange(1, 5)
@@ -219,8 +213,7 @@ def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(see
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 
-@pytest.mark.parametrize("done", [5, 9, 15])
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize(("steps", "done"), [(1, 9), (4, 5), (4, 15)])
 def test_a_place_that_was_cold_the_first_time_costs_no_third_run_of_its_cadence(
     steps: int, done: int
 ) -> None:

@@ -218,15 +218,6 @@ def test_evidence_finds_the_end_of_a_loop_that_is_shorter_than_a_region_may_be(
     assert (found["units"], found["quantities"].get("length")) == (6.0, length)
 
 
-def test_a_mistake_of_a_loop_is_no_end_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfsweep.pipelines.trial.timing.iterations.suffices", lambda times: len(times) == 5)
-    workload = Short()
-    monkeypatch.setattr(Short, "length", property(lambda self: None, lambda self, value: None))
-    measure = dataclasses.replace(MEASURE, region_s=60.0, iterations=None)
-    with pytest.raises(ConfigError, match="it has ended"):
-        run(evidence_trial, workload, tmp_path, measure=measure)
-
-
 def test_evidence_of_a_job_is_that_of_its_end(tmp_path: Path) -> None:
     workload = Job()
     found = run(evidence_trial, workload, tmp_path)

@@ -18,19 +18,11 @@ from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.analysis.arm_results import ArmResult
-from perfsweep.pipelines.analysis.columns import Where, row_values
+from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities import completed
-from perfsweep.pipelines.analysis.quantities.completed import (
-    QUANTITIES,
-    QuantityResults,
-    arm_table,
-    change_text,
-    effect_table,
-)
-from perfsweep.pipelines.analysis.quantities.cost import energy_text
+from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES, QuantityResults, change_text
 from perfsweep.pipelines.analysis.quantities.quantity import (
     NO_ROUND,
     Measured,
@@ -76,16 +68,6 @@ class Stated:
         return self.bounds.get(arm)
 
 
-class Plain:
-    """A source with neither comments nor intervals."""
-
-    def of_arm(self, arm: str) -> float | Withheld:
-        return 1.0
-
-    def of_effect(self, effect: Effect) -> QuantityResult:
-        return QuantityResult()
-
-
 def quantity(key: str, source: object, **fields: Any) -> Quantity:
     return Quantity(key, f"the {key}", key, "", lambda measured: source, str, **fields)  # type: ignore[arg-type, return-value]
 
@@ -97,17 +79,6 @@ def results(*quantities: Quantity) -> QuantityResults:
 
 
 LACKING = Withheld("no counter")
-
-
-def test_an_arm_has_what_could_be_had() -> None:
-    found = results(
-        quantity("energy", Stated({"a": 3.0}, comments={"a": "idle"}, bounds={"a": (2.0, 4.0)})),
-        quantity("cost", Stated({"a": LACKING})),
-        quantity("plain", Plain()),
-    )
-    assert found.of_arm("a") == {"energy": 3.0, "plain": 1.0}
-    assert found.bounds_of("a") == {"energy": (2.0, 4.0)}
-    assert found.comments_on("a") == {"energy": "idle"}
 
 
 def result(code: ReasonCode, **fields: Any) -> EffectResult:
@@ -130,21 +101,6 @@ def test_a_change_is_held_back_by_what_its_quantity_names_and_by_a_missing_time(
     barred = quantity("cost", Stated({}), held_back_by=frozenset({ReasonCode.RESULTS_DIFFER}))
     found = results(barred).of_effect(result(code))
     assert (found["cost"].ratio is None) is held
-
-
-@pytest.mark.parametrize(
-    ("fields", "word", "withheld"),
-    [
-        ({"verdict": None, "outcome": "inert"}, "no effect", "not compared: no effect"),
-        ({"held_back": "too few", "note": "a note"}, "too noisy", "not compared: too noisy, too few"),
-        ({"note": "a note"}, "too noisy", "not compared: too noisy, a note"),
-    ],
-)
-def test_in_the_place_of_a_change_that_is_held_back_stands_the_verdict_and_the_value_stays(
-    fields: dict, word: str, withheld: str
-) -> None:
-    found = results(quantity("cost", Stated({}))).of_effect(result(ReasonCode.NO_TIME, **fields))
-    assert found["cost"] == QuantityResult(value=3.0, rounds=6, text=word, withheld=withheld)
 
 
 def notes(values: dict, effects: dict[str, QuantityResult], *more: Quantity, **fields: Any) -> list[str]:
@@ -170,30 +126,6 @@ def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None
     assert notes({"a": 1.0}, {"x": QuantityResult(withheld=NO_ROUND.reason), "y": CHANGE}) == []
 
 
-JOULES = Quantity(
-    key="energy",
-    heading="energy",
-    arm_heading="energy per {unit}",
-    doc="joules",
-    source=lambda measured: None,  # type: ignore[arg-type, return-value]
-    text=energy_text,
-)
-
-
-@pytest.mark.parametrize(
-    ("ends", "text"),
-    [
-        (None, ""),
-        ((1.0, 2.0), "1\u00a0..\u00a02\u00a0J"),  # the unit once
-        ((0.5, 2.0), "500\u00a0mJ\u00a0..\u00a02\u00a0J"),
-    ],
-)
-def test_an_interval_has_its_unit_once_where_both_ends_share_it(
-    ends: tuple[float, float] | None, text: str
-) -> None:
-    assert JOULES.interval_text(ends) == text
-
-
 @pytest.mark.parametrize(
     ("result", "text"),
     [
@@ -207,56 +139,6 @@ def test_a_change_reads_with_its_interval_below_or_as_the_word_in_its_place(
     result: QuantityResult, text: str
 ) -> None:
     assert change_text(result) == text
-
-
-NOTHING: Any = None
-PLAIN_JOULES = Quantity(
-    "energy", "energy", "energy", "", lambda measured: NOTHING, lambda value: f"{value:g} J"
-)
-PAIR = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
-
-
-def of_energy(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key.startswith("energy")}
-
-
-def test_a_file_holds_all_of_a_change() -> None:
-    found = QuantityResult(0.9, 0.8, 0.95, 0.01, 3.0, 6, withheld="why")
-    result = EffectResult(PAIR, "arm", "base", None, quantities={"energy": found})
-    columns = effect_table((PLAIN_JOULES,))
-    assert of_energy(row_values(columns, result)) == {
-        "energy_value": 3.0,
-        "energy_ratio": 0.9,
-        "energy_low": 0.8,
-        "energy_high": 0.95,
-        "energy_p": 0.01,
-        "energy_rounds": 6,
-        "energy_withheld": "why",
-    }
-    bare = row_values(columns, EffectResult(PAIR, "arm", "base", None))
-    assert {key: value for key, value in of_energy(bare).items() if value} == {}
-
-
-@pytest.mark.parametrize(
-    ("fields", "cell", "values"),
-    [
-        ({}, "", (None, None, None, "")),
-        ({"quantities": {"energy": 3.0}}, "3 J", (3.0, None, None, "")),
-        ({"quantities": {"energy": 0.0}}, "0 J", (0.0, None, None, "")),
-        (
-            {"quantities": {"energy": 3.0}, "bounds": {"energy": (2.0, 4.0)}, "comments": {"energy": "idle"}},
-            "3 J\n2\u00a0..\u00a04\u00a0J\nidle",
-            (3.0, 2.0, 4.0, "idle"),
-        ),
-    ],
-)
-def test_an_arm_has_its_value_with_the_interval_and_a_comment_below(
-    fields: dict, cell: str, values: tuple
-) -> None:
-    arm = ArmResult("arm", 6, 1.0, None, {}, **fields)
-    columns = arm_table((PLAIN_JOULES,))
-    assert next(one for one in columns if one.key == "energy").cell(arm) == cell
-    assert tuple(of_energy(row_values(columns, arm)).values()) == values
 
 
 AGAINST = Effect(id="e", design="one_at_a_time", toggle="t", level="on", pairs=(("arm", "base"),))
@@ -300,8 +182,8 @@ def energy_of(*records: Record) -> Paired:
     return source
 
 
-def test_an_arm_has_the_median_of_its_rounds_by_the_unit() -> None:
-    assert energy_of(*joules(arm=[2.0, 8.0, 3.0])).of_arm("arm") == 3.0
+def test_an_arm_has_the_median_of_the_rounds_that_have_the_value_by_the_unit() -> None:
+    assert energy_of(*joules(arm=[2.0, None, 8.0, 3.0])).of_arm("arm") == 3.0
 
 
 @pytest.mark.parametrize(
@@ -315,17 +197,6 @@ def test_an_arm_has_the_median_of_its_rounds_by_the_unit() -> None:
 )
 def test_an_arm_without_values_says_why(record: Record, reason: str) -> None:
     assert energy_of(record).of_arm("arm") == Withheld(reason)
-
-
-def test_a_value_that_some_rounds_lack_is_that_of_the_others() -> None:
-    assert energy_of(*joules(arm=[2.0, None, 4.0])).of_arm("arm") == 3.0
-
-
-def test_an_effect_is_the_ratio_within_rounds_whatever_rounds_do() -> None:
-    found = energy_of(*joules(base=[1.0, 3.0, 9.0], arm=[2.0, 6.0, 18.0])).of_effect(AGAINST)
-    assert found.ratio == pytest.approx(2.0)
-    assert (found.value, found.rounds, found.withheld) == (6.0, 3, "")
-    assert found.low == pytest.approx(2.0) and found.high == pytest.approx(2.0)
 
 
 def test_an_effect_has_the_interval_and_p_of_its_rounds() -> None:
@@ -350,11 +221,6 @@ def test_an_effect_without_a_ratio_says_why_and_keeps_the_arms_own_value(
     arms: dict, value: float | None, withheld: str
 ) -> None:
     assert energy_of(*joules(**arms)).of_effect(AGAINST) == QuantityResult(value=value, withheld=withheld)
-
-
-def test_cells_are_those_of_arms_that_are_above_zero_in_every_round() -> None:
-    found = energy_of(*joules(base=[1.0, 2.0], arm=[0.0, 2.0])).positive_cells()
-    assert {arm: [one.value for one in cells] for arm, cells in found.items()} == {"base": [1.0, 2.0]}
 
 
 WATER = Quantity(
@@ -432,16 +298,6 @@ def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> 
     assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
     assert '"water_ratio": 0.7' in everywhere["json"] or '"water_ratio": 0.69' in everywhere["json"]
     assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]
-
-
-@pytest.mark.slow
-def test_what_was_not_chosen_is_shown_by_nobody(sweep) -> None:
-    folder, manifest = sweep()
-    pour(folder, manifest)
-    unchosen = manifest.sweep.model_copy(update={"report": ReportConfig()})
-    plain = manifest.model_copy(update={"sweep": unchosen})
-    for place, text in shown(folder, plain, compared(folder, plain)).items():
-        assert "water" not in text, place
 
 
 def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(sweep) -> None:

@@ -52,10 +52,7 @@ def test_a_million_units_on_two_gpus_cost_their_hours_at_the_price(costed: Coste
     assert effect.quantities["cost"].rounds == 6
     said = [note for note in comparison.notes if "at 2.5 EUR per GPU-hour, time of the GPUs" in note]
     assert len(said) == 1  # although two columns come from that price
-
-
-def test_a_whole_job_costs_as_many_units_as_it_has(costed: Costed) -> None:
-    assert values(costed("2.5/GPU-hour"), "job_cost") == pytest.approx([25.0, 12.5])
+    assert values(comparison, "job_cost") == pytest.approx([25.0, 12.5]), "a job has half a million units"
 
 
 def test_nodes_are_counted_by_their_names(costed: Costed) -> None:
@@ -82,10 +79,7 @@ def test_what_cannot_be_priced_says_why_and_the_time_stays(
     assert comparison.effects[0].ratio is not None
 
 
-@pytest.mark.parametrize(
-    ("amount", "text"),
-    [(0.012345, "0.0123"), (25.0, "25"), (999.4, "999"), (1000.0, "1,000"), (1234567.8, "1,234,568")],
-)
+@pytest.mark.parametrize(("amount", "text"), [(0.012345, "0.0123"), (999.4, "999"), (1234567.8, "1,234,568")])
 def test_money_has_three_digits_or_all_before_the_point(amount: float, text: str) -> None:
     assert cost_text(amount) == text
 
@@ -114,12 +108,10 @@ def judged(command: Callable) -> Judged:
     return run
 
 
-def test_joules_are_those_of_a_unit(judged: Judged) -> None:
-    assert [one.quantities["energy"] for one in judged().arms] == [9.0, 9.0]
-
-
 def test_the_notes_name_the_counters_and_what_the_machine_draws_at_rest(judged: Judged) -> None:
-    notes = judged(IdlePower(source="NVML", watts={"GPU-1": 61.25}, step_s=0.1)).notes
+    comparison = judged(IdlePower(source="NVML", watts={"GPU-1": 61.25}, step_s=0.1))
+    assert [one.quantities["energy"] for one in comparison.arms] == [9.0, 9.0], "joules of a unit"
+    notes = comparison.notes
     assert "energy: from the counters of NVML (GPU-1), idling included" in notes
     idle = "idle power: 61.2 W with no trial running; the baseline drew 90 W in its regions"
     assert idle in notes
@@ -136,9 +128,6 @@ def test_a_damaged_file_is_named_and_the_rest_stays(judged: Judged) -> None:
     assert comparison.effects[0].quantities["energy"].ratio == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("joules", "text"),
-    [(12345.0, "12.3 kJ"), (2.5, "2.5 J"), (0.0025, "2.5 mJ"), (2.5e-6, "2.5 uJ"), (2.5e-9, "2.5 nJ")],
-)
+@pytest.mark.parametrize(("joules", "text"), [(12345.0, "12.3 kJ"), (2.5, "2.5 J"), (2.5e-9, "2.5 nJ")])
 def test_energy_reads_in_the_unit_that_fits(joules: float, text: str) -> None:
     assert energy_text(joules) == text

@@ -12,7 +12,6 @@ import pytest
 from measured import change, compared, cost, simulated, spec_of, write
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.to_target import FEW_ROUNDS
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialSpec, write_evidence
@@ -86,29 +85,6 @@ def test_half_the_time_of_a_step_and_a_fifth_more_steps_are_six_tenths_of_the_ti
     assert "p" in time.text and "x less" in time.text.partition("\n")[0]
 
 
-def test_seeds_beyond_those_that_are_planned_do_not_count(sweep) -> None:
-    made = sweep()
-    planned = results(with_steps(made, STEPS, STEPS))["target_steps"]
-    more = [*STEPS, *[math.inf] * 9]
-    assert results(with_steps(made, more, more))["target_steps"] == planned
-
-
-def test_without_a_round_of_the_base_there_is_no_time_to_the_target(sweep) -> None:
-    folder, manifest = sweep()
-    ((_, lost),) = manifest.effects[0].pairs
-    for record in folder.path.glob(f"trials/{lost}/*-r*/record.json"):
-        change(record, outcome="timeout", failure={"type": "X", "message": ""})
-    found = results(with_steps((folder, manifest), STEPS, STEPS))
-    assert found["target"].ratio is None and found["target"].withheld == FEW_ROUNDS
-
-
-def test_a_missed_run_counts_and_is_told(sweep) -> None:
-    missed = [*STEPS[:9], math.inf]
-    found = results(with_steps(sweep(), missed, STEPS))
-    assert found["target"].ratio is not None and "missed in 1 of 10" in found["target"].text
-    assert found["target_steps"].ratio > 1.0  # although the nine that arrived took equally long
-
-
 def test_with_more_than_a_fifth_missed_there_is_no_ratio(sweep) -> None:
     comparison = with_steps(sweep(), [*STEPS[:7], *[math.inf] * 3], STEPS)
     found = results(comparison)["target"]
@@ -139,13 +115,6 @@ def compute_something_else(folder: SweepFolder, manifest: Manifest) -> None:
     write_evidence(folder.trial_dir(evidence), Evidence({"trace": 2 * np.ones(4)}, {"count": 4.0}))
 
 
-def count_as_before(folder: SweepFolder, manifest: Manifest) -> None:
-    """Leave the witness of the level as it is without it."""
-    for arm in manifest.arms:
-        counting = spec_of(manifest, arm.id, "p000", None, Kind.COUNTING)
-        write(folder, counting, counters={"products": 8.0})
-
-
 Damage = Callable[[SweepFolder, Manifest], None]
 
 
@@ -172,10 +141,9 @@ def test_nothing_is_said_of_the_time_to_the_target_where_the_verdict_is_held_bac
     ("damage", "measure", "code", "word"),
     [
         (compute_something_else, {}, ReasonCode.RESULTS_DIFFER, "different"),
-        (count_as_before, {}, ReasonCode.NO_TIME, "no effect"),
         (lambda *made: None, {"look": True}, ReasonCode.ONLY_A_LOOK, "only a look"),
     ],
-    ids=["other results", "a level that does nothing", "a mere look"],
+    ids=["other results", "a mere look"],
 )
 def test_neither_time_nor_steps_are_compared_where_nothing_is_called(
     sweep, damage: Damage, measure: dict[str, Any], code: ReasonCode, word: str

@@ -22,7 +22,6 @@ from perfsweep.pipelines.trial.machine.energy_counters import (
     Counters,
     Unreadable,
     gpu_counters,
-    processor_counters,
     seconds_between_changes,
 )
 from perfsweep.pipelines.trial.machine.environment import HostUsage
@@ -114,18 +113,6 @@ def test_where_it_may_have_begun_anew_twice_the_reason_says_how_long_one_may_be(
     assert spent.joules == {} and "more than once in 3600 s; a region under 82 s would do" in spent.reason
 
 
-def test_the_next_region_is_not_blamed_for_that(powercap: FakePowercap) -> None:
-    now = Seconds()
-    meter = Meter(FakeClock(), now=now)
-    for seconds in (3600.0, 5.0):
-        meter.forget()
-        meter.begin()
-        powercap.count(package_0=10.0)
-        now.now += seconds
-        meter.end()
-    assert meter.spent().joules["package-0"] == pytest.approx(10.0)
-
-
 def test_several_regions_add_up_and_what_lies_between_them_does_not_count(powercap: FakePowercap) -> None:
     now = Seconds()
     meter = Meter(FakeClock(), now=now)
@@ -159,19 +146,13 @@ def test_counters_for_root_alone_say_how_to_open_them(
     assert "energy_uj may be read by root alone; an administrator can allow it with chmod a+r" in reason
 
 
-@pytest.mark.parametrize("text", ["", "a lot\n"])
-def test_a_counter_that_holds_no_number_is_named(powercap: FakePowercap, text: str) -> None:
-    (powercap.zones["package-1"] / "energy_uj").write_text(text)
+def test_a_counter_that_holds_no_number_is_named(powercap: FakePowercap) -> None:
+    (powercap.zones["package-1"] / "energy_uj").write_text("a lot\n")
     assert "intel-rapl:1/energy_uj holds" in metered(lambda: None).reason
 
 
-def test_a_counter_that_breaks_down_in_the_region_withholds_it(powercap: FakePowercap) -> None:
-    spent = metered(lambda: (powercap.zones["package-0"] / "energy_uj").write_text("?") and None)
-    assert spent.joules == {} and "holds '?' and no number" in spent.reason
-
-
-@pytest.mark.parametrize("file", ["energy_uj", "max_energy_range_uj"])
-def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap, file: str) -> None:
+def test_a_zone_without_one_of_its_files_is_named(powercap: FakePowercap) -> None:
+    file = "max_energy_range_uj"
     (powercap.zones["package-1"] / file).unlink()
     assert f"intel-rapl:1/{file} cannot be read (No such file" in metered(lambda: None).reason
 
@@ -246,15 +227,6 @@ def test_the_length_that_it_names_does_suffice_though_a_last_turn_may_be_short(
     assert turn_s < 2.3 * least_s(short)
 
 
-def test_short_jobs_are_refused_however_many_there_are_since_each_end_is_uncertain() -> None:
-    short = Spent({"GPU-0": 9.0}, regions=100, seconds=80.0, step_s=0.1, source="NVML")
-    assert least_s(short) == pytest.approx(5.0)
-    reason = record_fields([short], job=True)["withheld"][ENERGY_J]
-    assert reason.endswith(
-        "a turn took 800 ms; one of 5 s would do: measure.turn_s=10, where a job lasts as long"
-    )
-
-
 def test_ranks_add_up_and_one_without_a_counter_withholds_the_sum() -> None:
     ranks = [Spent({f"GPU-{n}": 10.0}, 1, 9.0, 0.1, "NVML") for n in range(2)]
     assert record_fields(ranks, job=False)["quantities"][ENERGY_J] == 20.0
@@ -311,14 +283,3 @@ def test_counters_that_do_not_change_are_not_watched_for_ever() -> None:
         return now.now
 
     assert seconds_between_changes(Counters("RAPL", (Counter("dead", lambda: 1.0),), 0.1), tick) is None
-
-
-def test_nothing_is_counted_twice_where_zones_stand_beside_their_control_type(powercap: FakePowercap) -> None:
-    with processor_counters() as counters:
-        assert [one.name for one in counters.each] == [
-            "package-0",
-            "dram of package-0",
-            "package-1",
-            "dram of package-1",
-        ]
-        assert all(one.range_j == RANGE_UJ / 1e6 for one in counters.each)

@@ -76,11 +76,6 @@ def test_what_others_drew_too_is_withheld(recorded: Recorded, monkeypatch: pytes
     assert ENERGY_J not in found["quantities"] and found["quantities"]["devices"] == 0.0
 
 
-def test_turns_too_short_for_their_counters_name_options_that_would_do(recorded: Recorded) -> None:
-    reason = recorded(counter_s=10.0)["withheld"][ENERGY_J]
-    assert reason.endswith("measure.turn_s=1000 measure.region_s=1000")
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_real_gpu_draws_what_zeus_says() -> None:

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import (
@@ -102,12 +100,6 @@ def test_a_node_that_tells_nothing_has_facts_all_the_same(monkeypatch: pytest.Mo
     fake_files(monkeypatch, {})
     assert facts()["memory_bytes"] is None
     assert device_facts("cpu").name  # the architecture, at least
-
-
-@given(st.sets(st.integers(0, 40), min_size=1))
-def test_ranges_of_cores_lose_none(cores: set[int]) -> None:
-    parts = [part.split("-") for part in environment._ranges(sorted(cores)).split(",")]
-    assert {core for part in parts for core in range(int(part[0]), int(part[-1]) + 1)} == cores
 
 
 TEN_S = 10_000_000_000
@@ -257,18 +249,6 @@ def test_neighbours_disturb_once_they_leave_too_few_cores(
     )
 
 
-def test_of_a_look_shorter_than_a_few_ticks_the_load_average_is_taken() -> None:
-    after = replace(LATER, busy_s=501.0, own_s=0.0, at_s=0.1, load=9.0)
-    assert disturbance(WATCHED, after, TEN_S // 100, Usage(run_delay_ns=0), threads=1) == (
-        "load 9.0 on 4 cores",
-    )
-
-
-def test_an_arm_that_waits_for_other_processes_is_judged_by_the_load_average() -> None:
-    after = replace(LATER, busy_s=560.0, own_s=0.0, at_s=10.0, load=1.0)
-    assert disturbance(WATCHED, after, TEN_S, None, threads=None) == ()
-
-
 def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
     before = host_usage()
     burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -293,11 +273,3 @@ def test_a_busy_neighbour_is_seen_on_this_machine() -> None:
 def test_generations_of_a_processor_that_share_a_name_are_told_apart(monkeypatch, cpuinfo, name) -> None:
     monkeypatch.setattr(environment, "_read", lambda path: cpuinfo)
     assert environment._cpu_model() == name
-
-
-def test_heat_is_a_share_of_the_time_between_the_two_looks() -> None:
-    """In turns GPUs are looked at before and after the turns of all arms, which one region is a part of."""
-    before = replace(QUIET, gpus=(GPU,))
-    hot = replace(LATER, gpus=(replace(GPU, thermal_ns=10**9),))
-    assert disturbance(before, hot, TEN_S, None, threads=None)
-    assert disturbance(before, replace(hot, at_s=1000.0), TEN_S, None, threads=None) == ()

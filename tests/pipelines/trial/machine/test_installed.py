@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 from planned_sweeps import spec
 
 from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial import process
 from perfsweep.pipelines.trial.machine import installed
+from perfsweep.pipelines.trial.machine.installed import torch_build
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -31,17 +34,25 @@ def test_what_the_path_of_modules_adds_is_no_part_of_it(site: Path, monkeypatch:
     assert set(installed.packages([str(site)])) == {"torch"}
 
 
-def test_a_trial_refuses_an_environment_that_was_changed_since_the_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    installed.refuse_others("")
-    installed.refuse_others(planned := installed.digest())
-    monkeypatch.setattr(installed, "packages", lambda: {"torch": "1.0"})
-    with pytest.raises(ConfigError, match="differ from the plan of the sweep; start the same"):
-        installed.refuse_others(planned)
-
-
 def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload(tmp_path: Path) -> None:
     record = process.run(spec(workload="no:Such", installed="of another time"), tmp_path)
     assert record.outcome is Outcome.FAILED and record.failure is not None
     assert "differ from the plan of the sweep" in record.failure.message
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch_build.cache_clear()
+    yield
+    torch_build.cache_clear()
+
+
+def test_it_says_what_torch_says():
+    assert torch_build().version == str(torch.__version__)
+    assert torch_build().cuda == torch.version.cuda
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install torch"):
+        torch_build()

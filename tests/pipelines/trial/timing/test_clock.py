@@ -27,16 +27,6 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import UnsupportedHere
 
 MIB = 2**20
-PIPELINES = Path(clock_module.__file__).parents[2]
-
-
-def test_no_other_module_of_the_pipelines_calls_the_device() -> None:
-    calls = re.compile(
-        r"torch\.(?:accelerator|cuda)(?:\.memory)?\.(?:synchronize|memory_stats|max_memory\w*|reset_peak\w*)\(|\bEvent\(.*enable_timing"
-    )
-    callers = [path.name for path in PIPELINES.rglob("*.py") if calls.search(path.read_text())]
-    # The clock itself calls through the modules it keeps, except for its events.
-    assert callers == ["clock.py"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -60,18 +50,17 @@ def test_the_peak_of_warm_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked.read_text() == "5" and not clock.peak_since_start
 
 
-@pytest.mark.parametrize(("system", "unit"), [("linux", 1024), ("darwin", 1)])
 def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
-    system: str, unit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_STATUS", "_CLEAR_REFS"):
         monkeypatch.setattr(clock_module, name, tmp_path / "none" / name)
-    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(sys, "platform", "linux")
     clock, before = HostClock(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     clock.reset_peak()
     stats, after = clock.memory_stats(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert stats["peak_since_start"] == 1
-    assert before * unit <= stats["resident_bytes.peak"] == stats["resident_bytes.current"] <= after * unit
+    assert before * 1024 <= stats["resident_bytes.peak"] == stats["resident_bytes.current"] <= after * 1024
 
 
 PEAKS = """
@@ -164,12 +153,6 @@ def accelerator(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-def test_a_device_clock_creates_all_events_before_the_first_iteration(accelerator: list[str]) -> None:
-    DeviceClock("cuda", events=4)
-    assert (StandInEvent.created, StandInEvent.records) == (4, 4)
-    assert accelerator.count("synchronize") == 1
-
-
 def test_a_device_clock_reuses_its_events_and_neither_waits_nor_grows_when_they_are_out(
     accelerator: list[str],
 ) -> None:
@@ -190,13 +173,6 @@ def test_device_time_is_given_in_nanoseconds(accelerator: list[str], monkeypatch
     end = clock.event()
     assert clock.ready(end)
     assert clock.elapsed_ns(start, end) == 1_250_000
-
-
-def test_device_memory_is_the_allocators(accelerator: list[str]) -> None:
-    clock = DeviceClock("cuda", events=1)
-    clock.reset_peak()
-    assert (clock.peak_bytes(), clock.memory_stats(), clock.peak_since_start) == (7, {"num_ooms": 0}, False)
-    assert "reset_peak_memory_stats" in accelerator
 
 
 def test_the_peak_of_a_device_outlives_the_warm_up_in_which_graphs_allocate(accelerator: list[str]) -> None:

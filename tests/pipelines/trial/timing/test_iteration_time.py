@@ -1,14 +1,20 @@
-"""How long an iteration of evidence takes while nothing keeps it from a core."""
+"""How long an iteration of evidence takes, what is known of a job, and the share of a device's peak."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from clocks import FakeClock
 
 from perfsweep.pipelines.trial import process_group
+from perfsweep.pipelines.trial.machine.energy import Spent
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
-from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence
+from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence, whole_cadences
+from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields, share_of_peak
+from perfsweep.workloads.api import Device, Work
+from perfsweep.workloads.peaks import PEAKS
 
 
 class Crowded(FakeClock):
@@ -38,13 +44,6 @@ def test_time_for_which_others_have_the_core_is_no_part_of_an_iteration(delay_ns
     assert duration.mean_ns == 2_000_000
 
 
-def test_nothing_is_known_of_iterations_that_all_warm_up() -> None:
-    duration = Duration(HostClock(), skipped=1)
-    with duration:
-        pass
-    assert duration.mean_ns is None
-
-
 class Saving:
     """Steps of a millisecond, and of nine where it saves: the last of four."""
 
@@ -58,7 +57,7 @@ class Saving:
         self.clock.pass_time(1_000_000 if self.steps % 4 else 9_000_000)
 
 
-@pytest.mark.parametrize("done", range(4))
+@pytest.mark.parametrize("done", [0, 3])
 def test_what_comes_once_a_cadence_has_its_share_wherever_that_begins(done: int) -> None:
     clock = Crowded(cpu_share=0.0)
     workload = Saving(clock)
@@ -119,3 +118,101 @@ def test_a_loop_that_ends_on_another_rank_is_waited_for_by_none(monkeypatch: pyt
     workload = Saving(clock)
     assert beat_of(workload, clock, 2)["cadence"] == 4  # type: ignore[arg-type]
     assert workload.steps == 13
+
+
+class Loop:
+    """A workload that counts its steps, and ends after `last` of them."""
+
+    cadence_is_known = True
+
+    def __init__(self, shape: str = "steps", cadence: int = 1, last: int = 10**9, **changes: Any) -> None:
+        self.shape, self.cadence, self.last, self.steps = shape, cadence, last, 0
+        self.length, self.counts = changes.get("length"), changes.get("counts", {})
+
+    def step(self, clock: object) -> None:
+        if self.shape == "steps" and self.steps >= self.last:
+            raise StopIteration
+        self.steps += 1
+
+    def done(self) -> bool:
+        return self.steps >= self.last
+
+    def counters(self) -> dict[str, float]:
+        return self.counts
+
+    def numbers(self) -> dict[str, Any]:
+        return {"loss": 1}
+
+    def progress(self) -> int:
+        return 2 * self.steps
+
+
+@pytest.mark.parametrize(("cadence", "iterations", "whole"), [(5, 5, 5), (5, 6, 10)])
+def test_iterations_are_rounded_up_to_whole_cadences(cadence: int, iterations: int, whole: int) -> None:
+    assert whole_cadences(Loop(cadence=cadence), iterations) == whole  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("work", "units"),
+    [
+        (Loop("job"), 20.0),
+        (Loop("job", counts={"sampled_share": 0.25}), 80.0),
+        (Loop("job", counts={"sampled_share": 0.0}), 20.0),
+        (Loop(length=100), 400.0),
+        (Loop(), None),
+    ],
+    ids=["a job", "a sample of one", "nothing sampled", "a training", "endless"],
+)
+def test_the_units_of_a_whole_job_or_training_are_known_where_it_has_an_end(
+    work: Loop, units: float | None
+) -> None:
+    assert job_units(work, 40.0, 10, 2) == units  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("work", "job"), [(Loop(length=100), {"job_units": 400.0}), (Loop(), {})])
+def test_a_record_has_the_devices_of_all_ranks_and_the_units_where_they_are_known(
+    work: Loop, job: dict
+) -> None:
+    ranks: Any = [SimpleNamespace(devices=2), SimpleNamespace(devices=1)]
+    spent = [Spent(seconds=2.0, source="NVML", reason="no counter")]
+    found = record_fields(work, ranks, spent, 40.0, 10, 1)  # type: ignore[arg-type]
+    assert found["quantities"] == {"devices": 3.0, **job}
+    assert [*found["withheld"].values()] == ["no counter"]
+
+
+H200 = Device("cuda", count=1, name="NVIDIA H200")
+TWO = Device("cuda", count=2, name="NVIDIA H200")
+SECOND_NS = 10**9
+
+
+@pytest.mark.parametrize(("products", "rate"), [("float32", 67e12), ("half", 989e12)])
+def test_the_share_is_of_the_rate_for_the_type_of_the_products(products: str, rate: float) -> None:
+    # 1e9 FLOPs a unit, 1000 units in half a second: 2e12 FLOP/s.
+    assert share_of_peak(Work(1e9, products=products), 1000, SECOND_NS // 2, H200) == pytest.approx(
+        2e12 / rate
+    )
+
+
+def test_every_device_of_a_process_group_counts_and_a_shared_one_once() -> None:
+    alone = share_of_peak(Work(1e9), 1000, SECOND_NS, H200)
+    assert alone == pytest.approx(1e12 / PEAKS["H200"].float32)
+    assert share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=2) == pytest.approx(alone / 2)
+    assert (
+        share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=1)
+        == share_of_peak(Work(1e9), 1000, SECOND_NS, H200, 2)
+        == alone
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "device"),
+    [
+        (Work(), H200),
+        (Work(1e9, products="fp8"), Device("cuda", count=1, name="NVIDIA A100")),
+        (Work(1e9), Device("cuda", count=1, name="NVIDIA Unheard-Of")),
+        (Work(1e9), Device("cpu", name="NVIDIA H200")),
+    ],
+    ids=["no formula", "no such rate", "no such device", "a host"],
+)
+def test_what_is_not_known_is_no_share(work: Work, device: Device) -> None:
+    assert share_of_peak(work, 1000, SECOND_NS, device) is None

@@ -1,15 +1,22 @@
-"""The figure of several ranks is the slowest one's, and who waits for whom shows in collectives."""
+"""The figure of several ranks is the slowest rank's; which libraries ranks exchange by, and who waits."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from folder_names import NAMES
 
+from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.timing import ranks
 from perfsweep.pipelines.trial.timing.ranks import Profiled, Region
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import UnsupportedHere
 
 
 def region(node: str, *parts: int) -> Region:
@@ -74,21 +81,44 @@ def test_collectives_are_gloos_calls_and_nccls_kernels(name: str, device: str, c
     assert list(ranks._collectives([event(name, device)])) == [(1.0, 2.0)] * counts
 
 
-def test_a_process_alone_waits_for_nobody_and_ranks_hear_of_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    met: list[Any] = []
-    monkeypatch.setattr(ranks.dist, "all_reduce", met.append)
-    monkeypatch.setattr(
-        ranks.dist, "all_gather_object", lambda parts, own: parts.__setitem__(slice(0, None), [own, 9, 8])
-    )
-    ranks.barrier(1)
-    assert (ranks.gathered(7, 1), met) == ([7], [])
-    ranks.barrier(3)
-    assert (ranks.gathered(7, 3), len(met)) == ([7, 9, 8], 1)
+RANK = """
+import os
+import sys
+from pathlib import Path
+import torch.distributed as dist
+from perfsweep.pipelines.trial import process_group
+from perfsweep.workloads.api import Device
+rank, backends, folder = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+process_group.BACKENDS["cpu"] = backends
+process_group.join(Device(), process_group.Place(rank, 2, 0, rank, 2), folder)
+print(process_group.agree(rank == 0, 2), process_group.leads(2), flush=True)
+os._exit(0)  # as trials do: threads of the process group may abort while the interpreter is torn down
+"""
 
 
-def test_what_a_rank_timed_has_its_node_and_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
-    own = ranks.own_region([3, 4], [np.array([1, 2]), np.array([4])], 2)
-    assert (own.node, own.region_ns, own.wall_ns.tolist(), own.devices) == ("n7", (3, 4), [1, 2, 4], 2)
+def two_ranks(backends: str, folder: Path) -> list[str]:
+    """What two ranks print that meet with these backends."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), backends, str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    return [rank.communicate(timeout=120)[0] for rank in ranks]
+
+
+@pytest.mark.slow
+def test_hosts_of_ranks_on_gpus_can_agree(tmp_path: Path) -> None:
+    # Gloo stands for NCCL, which needs a GPU; which library serves which tensors is the same.
+    backends = process_group.BACKENDS["cuda"].replace("nccl", "gloo")
+    folder = tmp_path.joinpath(*NAMES)
+    folder.mkdir(parents=True)
+    assert two_ranks(backends, folder) == ["True True\n", "True False\n"]
+
+
+def test_ranks_without_a_gpu_each_are_refused_before_they_hang(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedHere, match="4 ranks need a GPU each, and this job sees 2; ask for more"):
+        process_group.join(Device("cuda", 2), process_group.Place(0, 4, 0, 0, 4), tmp_path)
