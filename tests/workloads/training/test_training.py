@@ -206,33 +206,6 @@ def test_settings_of_the_process_are_put_back(start: Start) -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_the_digest_sees_the_data(start: Start) -> None:
-    one, other = start(), start()
-    assert one.data_digest() == other.data_digest()
-    other._parts.data.tensors[0][3, 3] += 1  # type: ignore[attr-defined]
-    assert one.data_digest() != other.data_digest()
-
-
-def test_the_digest_is_that_of_the_values_not_of_their_type(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Data of different digests are never compared, and a level may store equal numbers in fewer bytes."""
-    workload = start()
-    x, y = (tensor.round() for tensor in workload._parts.data.tensors)  # type: ignore[attr-defined]
-    digests = []
-    for dtype in (torch.float32, torch.int8, torch.bfloat16):
-        monkeypatch.setattr(
-            workload, "_parts", Parts(**{**vars(workload._parts), "data": TensorDataset(x.to(dtype), y)})
-        )
-        digests.append(workload.data_digest())
-    assert len(set(digests)) == 1
-
-
-def test_a_batch_larger_than_the_data_is_refused(start: Start) -> None:
-    with pytest.raises(ConfigError, match=r"workload.batch_size=71 must be from 1 to 70"):
-        start(config=Config(batch_size=71))
-
-
 @pytest.mark.parametrize(
     ("toggle", "level", "part"),
     [
@@ -271,11 +244,6 @@ def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_mad
 def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) -> None:
     with pytest.raises(ContractError, match=message):
         shared_toggles(*names, **own)
-
-
-def test_bounds_of_a_shared_toggle_can_be_replaced_and_its_witness_stays() -> None:
-    (amp,) = shared_toggles("amp", amp={"every": {"bounds": {"losses": 0.5}}})
-    assert (amp.levels[1].bounds, amp.levels[1].witness) == ({"losses": 0.5}, "low_precision_ops")
 
 
 def test_rows_may_be_single_tensors(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
