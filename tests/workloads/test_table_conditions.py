@@ -27,17 +27,6 @@ def baseline(table: str, **changed: LevelValue) -> Levels:
     return {**{toggle.name: toggle.levels[0].value for toggle in TABLES[table].TOGGLES}, **changed}
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_device_gets_a_sentence_or_a_level_that_acts(table: str) -> None:
-    for toggle in TABLES[table].TOGGLES:
-        assert toggle.levels[0].unsupported(CPU) is None, f"the naive path cannot run on a CPU: {toggle.name}"
-        for level in toggle.levels:
-            for device in (CPU, GPU, FOUR_GPUS):
-                reason = level.unsupported(device)
-                assert reason is None or len(reason) > 10
-                assert level.processes(device) >= 1
-
-
 WHERE: dict[str, Device] = {
     "a host without a compiler": Device(cores=2),
     "a host with one": CPU,
@@ -144,20 +133,6 @@ def test_latentwire_splits_layers_where_upstream_did(device: Device, start: str)
 def test_latentwire_runs_as_many_processes_as_the_level_means(level: str, on_cpu: int, on_four: int) -> None:
     found = toggle_of("latentwire", "parallel").level(level)
     assert (found.processes(CPU), found.processes(FOUR_GPUS)) == (on_cpu, on_four)
-
-
-@pytest.mark.parametrize("level", ["layer_split", "ddp", "model_per_gpu", "fsdp"])
-def test_one_gpu_cannot_be_shared_among_several(level: str) -> None:
-    assert "two GPUs" in (toggle_of("latentwire", "parallel").level(level).unsupported(GPU) or "")
-
-
-@pytest.mark.parametrize("level", ["ddp", "model_per_gpu", "fsdp"])
-def test_ranks_without_a_gpu_talk_over_the_cpu(level: str) -> None:
-    assert toggle_of("latentwire", "parallel").level(level).unsupported(CPU) is None
-
-
-def test_what_must_be_known_before_importing_is_an_environment_variable() -> None:
-    assert toggle_of("probe1d", "caching_allocator").level("off").env
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ def written(text: str, limit: int = 2**20) -> Kept:
 
 
 @pytest.mark.parametrize(
-    ("value", "content"),
-    [("word", b"word"), ([[1], [2, 3]], b"[[1], [2, 3]]"), ([{"b": 1, "a": 2}], b'[{"a": 2, "b": 1}]')],
+    ("value", "content"), [("word", b"word"), ([{"b": 1, "a": 2}], b'[{"a": 2, "b": 1}]')]
 )
 def test_anything_else_is_a_digest(value: Any, content: bytes) -> None:
     found = as_value(value)

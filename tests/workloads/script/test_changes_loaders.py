@@ -7,9 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterating
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
@@ -78,27 +76,3 @@ def test_a_level_that_cannot_act_says_why(
     seen = Seen(*asked, **given)
     found = loaders.obstacle(name, seen.scene, level)
     assert found is None if words is None else found is not None and found.startswith(words)
-
-
-def test_a_level_is_given_as_the_value_that_loaders_take() -> None:
-    seen = Seen()
-    loaders.give("pin_memory", seen.scene, "on")
-    loaders.give("num_workers", seen.scene, "2")
-    assert seen.options.given == {"pin_memory": True, "num_workers": 2}
-
-
-def test_a_kept_iterator_draws_what_a_new_one_would_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(Iterating, "_reset", lambda one, loader, first_iter=False: seen.append(first_iter))
-    options, before = LoaderOptions(), Iterating._reset
-    loader: Any = SimpleNamespace(generator=torch.Generator().manual_seed(1))
-    new = torch.Generator().manual_seed(1)
-    with ExitStack() as undo:
-        loaders.keep_workers(SimpleNamespace(loaders=options, undo=undo), "on")  # type: ignore[arg-type]
-        assert options.given == {"persistent_workers": True}
-        Iterating._reset(None, loader, True)  # type: ignore[arg-type]
-        assert torch.equal(loader.generator.get_state(), new.get_state()), "it has drawn already"
-        Iterating._reset(None, loader)  # type: ignore[arg-type]
-    torch.empty((), dtype=torch.int64).random_(generator=new)
-    assert torch.equal(loader.generator.get_state(), new.get_state())
-    assert seen == [True, False] and Iterating._reset is before

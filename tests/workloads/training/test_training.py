@@ -155,12 +155,6 @@ def test_compiled_code_must_be_one_graph_where_a_training_says_so(
     assert asked == [whole]
 
 
-@pytest.mark.parametrize("name", ["pin_memory", "non_blocking", "prefetch", "tf32"])
-def test_levels_for_gpus_say_why_they_cannot_act_here(name: str) -> None:
-    level = next(toggle for toggle in Small.toggles if toggle.name == name).levels[1]
-    assert "cpu" in str(level.unsupported(Device()))
-
-
 def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """24 rows in pieces of 16 and 8: the mutant weighs both alike."""
     reference = start(steps=12).evidence()

@@ -187,30 +187,11 @@ SENTENCES: dict[str, tuple[dict[str, Any], Site, str, str]] = {
         "train.py:8 calls the model: no edit is known for grad_checkpointing=on. By hand:"
         " torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) for block(x), in each block",
     ),
-    "a toggle without an edit": (
-        {"threads": 1},
-        forward(TRAIN),
-        TRAIN,
-        "train.py:8 calls the model: no edit is known for threads=1; perfsweep describe script says what it",
-    ),
-    "fp16": (
-        {"amp": "fp16"},
-        forward(TRAIN),
-        TRAIN,
-        "train.py:8 calls the model: no edit is known for amp=fp16. By hand:"
-        ' the call inside with torch.autocast("cpu", dtype=torch.float16): scaler = torch.amp.GradScaler(',
-    ),
     "a model without a name": (
         {"compile": "default"},
         replace(forward(TRAIN), holders=()),
         TRAIN,
         "train.py:8 calls Net, and no line of yours gives it a name. By hand: model.compile(), once",
-    ),
-    "the head of a block": (
-        {"amp": "bf16"},
-        forward("for y in model(x):\n    pass\n"),
-        "for y in model(x):\n    pass\n",
-        "makes the call in the head of a block",
     ),
 }
 
