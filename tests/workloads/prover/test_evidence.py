@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps
-from perfsweep.workloads.prover.job import ModeResult, _log_row
+from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
 
@@ -76,19 +76,3 @@ def test_queries_and_corruptions_have_rates_of_their_own() -> None:
         {"success_positive": 2 / 3, "success_negative": 1 / 3, "depth_mean": 24 / 6}
     )
     assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("row", "left", "expected"),
-    [
-        ({"done": 3.0, "step_ms": 6.0}, 5, {"queue_left": 5.0, "cand_per_s": 500.0}),
-        ({"done": 3.0, "step_ms": 0.0}, -2, {"queue_left": 0.0, "cand_per_s": 0.0}),
-    ],
-)
-def test_an_iteration_is_logged_with_its_rate_and_what_is_left(
-    row: dict[str, float], left: int, expected: dict[str, float]
-) -> None:
-    logged = _log_row(row, left)
-    assert {name: logged[name] for name in expected} == expected
-    assert logged["done"] == row["done"]
-    assert logged["refilled"] == 0.0

@@ -8,7 +8,6 @@ import pytest
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data import npz
-from perfsweep.workloads.probe1d.data.sources import load_data
 from perfsweep.workloads.probe1d.workload import Probe1D
 
 
@@ -82,22 +81,11 @@ def test_a_file_that_is_not_there_and_one_that_is_no_archive_are_told_apart(tmp_
             Probe1D.planned(Probe1DConfig(data=str(tmp_path / f"{name}.npz")))
 
 
-def test_an_unknown_source_lists_the_known_ones(tmp_path):
-    with pytest.raises(ConfigError, match="dict_small"):
-        load_data("imagenet", 0, "cpu", tmp_path)
-
-
 def test_values_keep_their_digits_until_they_are_placed(write_problem, dense, labels):
     path = write_problem(dense, labels, values=dense[np.nonzero(dense)])
     values = npz.load(path).x.values.numpy()
     assert values.dtype == np.float64
     assert np.array_equal(np.sort(values), np.sort(dense[dense != 0]))
-
-
-def test_a_value_beyond_the_storage_type_is_refused(write_problem, dense, labels, set_up):
-    dense[3, 2] = 1e6
-    with pytest.raises(ConfigError, match=r"storage_dtype=float16 cannot hold 1000000\.0 \(latent 2\)"):
-        set_up({}, data=str(write_problem(dense, labels)), storage_dtype="float16")
 
 
 def test_a_damaged_archive_and_a_lone_array_are_named(write_problem, dense, labels, tmp_path):

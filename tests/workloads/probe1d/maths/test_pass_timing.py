@@ -8,31 +8,7 @@ import pytest
 import torch
 
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.maths import pass_timing
 from perfsweep.workloads.probe1d.maths.pass_timing import PassTimes, SamplingProfiler
-
-
-def walk(hook: PassTimes, *slabs: int) -> None:
-    """Passes over these slabs; a slab ends where another one begins."""
-    hook.job_begins()
-    for number, slab in enumerate(slabs):
-        hook.pass_begins(slab)
-        if slabs[number + 1 : number + 2] != (slab,):
-            hook.slab_ends()
-    hook.job_ends()
-
-
-def test_a_pass_lasts_until_the_next_one_begins_or_its_slab_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([10e6, 15e6, 16e6, 30e6, 37e6])
-    monkeypatch.setattr(pass_timing.time, "perf_counter_ns", lambda: next(times))
-    counts = Counts()
-    hook = PassTimes(counts, "cpu")
-    assert isinstance(hook, PassTimes)
-    walk(hook, 0, 0, 1)
-    assert hook.rows == [(0, 5.0), (0, 1.0), (1, 7.0)]
-    assert counts.values["hook_records"] == 3
-    hook.job_begins()
-    assert hook.rows == []
 
 
 class Event:

@@ -10,8 +10,8 @@ from tiers import longer
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import generator
-from perfsweep.workloads.probe1d.data.problem import Csr, Labels, clean_csr
-from perfsweep.workloads.probe1d.maths import certify, levenberg_marquardt, newton, polish
+from perfsweep.workloads.probe1d.data.problem import Csr, Labels
+from perfsweep.workloads.probe1d.maths import certify, newton, polish
 from perfsweep.workloads.probe1d.maths.chunks import Chunk
 from perfsweep.workloads.probe1d.maths.confusion import confusion_by_events, confusion_by_search, sort_events
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
@@ -225,23 +225,6 @@ def test_newton_never_saturates_its_damping_where_late_does(solve):
     assert best.counters()["lambda_max"] < 1e6
 
 
-def test_a_failed_step_does_not_move():
-    # Raising and lowering: a fallback along the scaled gradient would move by this much.
-    ones = torch.ones(1, 1, dtype=torch.float64)
-    flat = Derivatives(ones, 0 * ones, 0 * ones, ones, 0 * ones, ones)
-    step, tries = levenberg_marquardt.Retries(levenberg_marquardt.NAIVE, lambda left: bool(left.any()))(
-        flat, 1e-3 * ones, ones, ones.bool()
-    )
-    assert tries == levenberg_marquardt.NAIVE.tries
-    assert (step.failed.item(), step.db.item(), step.dw.item(), step.predicted.item()) == (
-        True,
-        0.0,
-        0.0,
-        0.0,
-    )
-    assert step.lam.item() == pytest.approx(1e-3 * 10**6)
-
-
 def recorded_steps(solve, monkeypatch, levels):
     """(b, w, halved) of every pass of a one-slab float64 job without compaction."""
     seen = []
@@ -386,8 +369,3 @@ def test_a_value_that_is_not_finite_is_named_with_its_row(solve, write_problem, 
     path = write_problem(dense, np.arange(6) % 2)
     with pytest.raises(ConfigError, match=r"row 4"):
         solve({}, data=str(path))
-
-
-def test_clean_csr_adds_up_duplicates():
-    x = clean_csr(np.array([0, 3]), np.array([1, 1, 0]), np.array([1.0, 2.0, 0.0], dtype=np.float32), 2)
-    assert (x.indices.tolist(), x.values.tolist()) == ([1], [3.0])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.formats import read_problem
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
@@ -141,26 +140,6 @@ def test_arguments_are_as_many_as_the_configuration_says(write):
     assert KnowledgeBase.build(problem, 3).facts.shape == (2, 4)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            ("size", 0),
-            ("queries", 0),
-            ("corruptions", -1),
-            ("modes", "sideways"),
-            ("modes", ""),
-            ("arity", 5),
-            ("hide", 1.0),
-        ),
-        *(("data", "nowhere"), ("memory_gb", 0), ("gain", 0), ("embedding", 2.5), ("policy_seed", -1)),
-    ],
-)
-def test_a_field_out_of_range_is_named(field, value):
-    with pytest.raises(ConfigError, match=rf"workload\.{field}="):
-        ProverConfig(**{field: value})
-
-
 def test_real_data_has_the_sizes_it_is_known_for(real_data):
     family = read_problem(Path(real_data("family")))
     assert (len(family.constants), len(family.predicates), len(family.facts), len(family.rules)) == (
@@ -178,8 +157,3 @@ def test_more_constants_than_keys_can_tell_apart_are_refused(problem):
         KnowledgeBase.build(
             problem(" ".join(f"f(a{n},b{n})" for n in range(1200)), "g(X,Y) <- f(X,Y)"), arity=6
         )
-
-
-def test_a_folder_that_is_not_there_is_named_when_it_is_read(set_up):
-    with pytest.raises(ConfigError, match=r"workload.data=no/such/folder is no folder"):
-        set_up({}, data="no/such/folder")

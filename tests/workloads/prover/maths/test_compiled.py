@@ -46,14 +46,6 @@ def test_graphs_are_counted_and_those_after_the_warm_up_again(graphs: list[int])
     assert seen == [(2, 0, 1, True), (2, 0, 2, True), (2, 0, 3, True), (3, 1, 4, True), (3, 1, 5, True)]
 
 
-def test_calls_that_compile_nothing_cost_nothing(graphs: list[int]) -> None:
-    rows: Any = SimpleNamespace(done=torch.tensor([False]))
-    step = CompiledStep(lambda given: (given, {"states_padded": 7}), "reduce_overhead")  # type: ignore[arg-type]
-    graphs += [0, 0]
-    step(rows), step(rows)
-    assert (step.compile_s, step.graphs, step.calls) == (0.0, 0, 2)
-
-
 @pytest.mark.parametrize(("limit", "raised"), [(8, 64), (100, 100)])
 def test_more_sizes_than_eight_stay_compiled(graphs: list[int], limit: int, raised: int) -> None:
     with torch._dynamo.config.patch(recompile_limit=limit):  # monkeypatch would take the field away

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.workloads.prover.maths.results import EPS, FAILED, Results, digest, metrics, ranked, scores
+from perfsweep.workloads.prover.maths.results import EPS, FAILED, Results, metrics, ranked, scores
+from perfsweep.workloads.prover.oracle import resolution
 
 
 def outcome(
@@ -34,7 +35,6 @@ def test_a_score_without_a_proof_is_a_hundred_less() -> None:
 @pytest.mark.parametrize(
     ("log_prob", "success", "rank"),
     [
-        ([-1.0], [True], 1.0),
         ([-1.0, -2.0, -0.5], [True, True, True], 2.0),
         ([-1.0, -1.0, -1.0 - EPS / 2, -9.0], [True] * 4, 2.0),  # two share its place
         ([-1.0, -1.0 + 2 * EPS, -1.0 - 2 * EPS], [True] * 3, 2.0),
@@ -91,7 +91,9 @@ def test_outcomes_stand_in_the_order_of_candidates_without_padding(traces: bool)
         assert found["actions"].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
 
 
-def test_a_digest_is_one_of_contents_in_their_order() -> None:
-    one, other = np.arange(3), np.arange(3, 6)
-    assert digest([one, other]) == digest([one.copy(), other])
-    assert len({digest([one, other]), digest([other, one]), digest([one])}) == 3
+def test_ranks_are_the_oracles_query_by_query():
+    rng = np.random.default_rng(0)
+    drawn = np.round(rng.normal(size=60) * 4) / 4
+    sizes = np.array([1, 20, 9, 30])
+    expected = [resolution.expected_rank(list(part)) for part in np.split(drawn, np.cumsum(sizes)[:-1])]
+    assert ranked(outcome(list(drawn), [True] * 60), sizes).rank.tolist() == expected

@@ -13,19 +13,11 @@ from perfsweep.workloads.prover.maths.slab_size import (
     SlabMemory,
     _climb,
     best_slab,
-    cache_file,
     device_budget,
 )
 
 SMALL = SlabMemory(pairs=10, slots=4, columns=3, item=2, states=5, width=8)
 ROW = 5 * 10 * 4 * 3 * 2 + 6 * 5 * 8 * 4
-
-
-def test_bytes_grow_with_rows() -> None:
-    assert SMALL.raw_bytes(3) == 3 * 10 * 4 * 3 * 2
-    assert SMALL.derived_bytes(3) == 3 * 120 * 4 * 3 * 2
-    assert SMALL.peak_bytes(1) == ROW
-    assert SMALL.peak_bytes(7) == 7 * ROW
 
 
 def test_a_slab_that_just_fits_passes_and_one_more_byte_is_refused() -> None:
@@ -88,10 +80,3 @@ def test_the_choice_is_read_from_the_file_that_an_earlier_trial_left(tmp_path: P
         step=nothing, start=nothing, queries=nothing, most=1, memory=SMALL, budget=1, file=file
     )
     assert chosen == (16, 9)  # three steps of each size
-
-
-def test_the_file_is_one_of_the_device_and_all_dimensions(tmp_path: Path) -> None:
-    files = {cache_file(tmp_path, *keys) for keys in [("cpu", 1), ("cpu", 2), ("cuda", 1), ("cpu", 1, 1)]}
-    assert len(files) == 4
-    assert cache_file(tmp_path, "cpu", 1) == cache_file(tmp_path, "cpu", "1")
-    assert all(file.parent == tmp_path and file.name.startswith("prover-slab-") for file in files)
