@@ -5,58 +5,10 @@ from __future__ import annotations
 import pytest
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Device
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
-
-GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops", "compiled_graphs", "wandb_calls"}
-GPU = Device(type="cuda", count=1, name="H200", capability=(9, 0), cores=16, compiler=True)
-CPU = Device(type="cpu", cores=2, compiler=True)
-
-
-def test_every_witness_is_a_counter_that_exists(start) -> None:
-    counters = GENERIC | set(start().counters())
-    assert {level.witness for toggle in TOGGLES for level in toggle.levels[1:]} <= counters
-
-
-def test_on_cpu_exactly_these_levels_are_unsupported() -> None:
-    found = {
-        (toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(CPU)
-    }
-    assert found == {
-        ("pin_memory", "on"),
-        ("non_blocking", "on"),
-        ("prefetch", "stream"),
-        ("tf32", "on"),
-        ("cuda_graph", "on"),
-        ("loader", "gpu_resident"),
-        ("profiler", "events"),
-    }
-
-
-def test_on_a_gpu_only_what_is_written_for_hosts_is_unsupported() -> None:
-    found = {
-        (toggle.name, level.value) for toggle in TOGGLES for level in toggle.levels if level.unsupported(GPU)
-    }
-    natives = {(name, "native") for name in ("gradients", "draws", "products")}
-    assert found == {("routed_rows", "gathered"), *natives}
-
-
-@pytest.mark.parametrize("optimizer", ["default", "fused"])
-def test_a_graph_of_scaled_gradients_needs_an_update_that_the_host_does_not_read(optimizer: str) -> None:
-    from perfsweep.workloads.errors import ConfigError
-
-    graph = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
-    half = {"amp": "fp16", "pgd_inner": "detached", "optimizer": optimizer}
-    space = Space(Spd.toggles, SpdConfig(drop_last=True), GPU)
-    if optimizer == "fused":
-        assert space.legal({**graph, **half})
-    else:
-        with pytest.raises(ConfigError, match=r"cuda_graph=on.*unless optimizer=fused"):
-            space.legal({**graph, **half})
 
 
 def test_the_quick_start_is_refused_with_the_reason() -> None:
@@ -102,12 +54,6 @@ def test_folding_deltas_saves_what_the_formula_says() -> None:
 )
 def test_work_names_the_type_of_its_products(start, arm, products) -> None:
     assert start(**arm).work().products == products
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_is_a_configuration(preset) -> None:
-    recipe = SpdConfig(preset=preset).recipe
-    assert recipe.losses and recipe.modules and recipe.batch >= 1
 
 
 OF_RECIPE = {

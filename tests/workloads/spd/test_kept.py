@@ -21,7 +21,6 @@ from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.library import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
@@ -267,8 +266,3 @@ def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> 
     given = {"data": tokens, "modules": {"body.*": 3}, "steps": 1, **own}
     with pytest.raises(ConfigError, match=sentence):
         decompose(network, **given)
-
-
-def test_a_checkpoint_says_all_that_goes_on(kept) -> None:
-    _, folder = kept
-    assert checkpoints.read(folder / "checkpoint.pt").keys() >= checkpoints.PARTS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.spd.variants.host_work import ACTIVE, RING, WAIT, WARMUP, EventTimes, TorchProfiled
+from perfsweep.workloads.spd.variants.host_work import ACTIVE, WAIT, WARMUP, TorchProfiled
 
 
 class Iterations:
@@ -34,37 +34,6 @@ def profiled(part: type[Any], folder: Path) -> Any:
 def iterate(training: Any, iterations: int) -> None:
     for _ in range(iterations):
         training.iterate(None)
-
-
-class Event:
-    """An event that counts when it was last recorded."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-        self.at = -1.0
-
-    def record(self) -> None:
-        Event.now += 1
-        self.at = Event.now
-
-    def elapsed_time(self, other: Event) -> float:
-        return 1000 * other.at + self.at
-
-
-@pytest.mark.parametrize("iterations", [0, 3, RING, RING + 2])
-def test_the_last_times_are_kept_in_a_ring_and_read_in_their_order(
-    monkeypatch: pytest.MonkeyPatch, iterations: int
-) -> None:
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    Event.now = 0.0
-    training = profiled(EventTimes, Path())
-    iterate(training, iterations)
-    kept = range(max(iterations - RING, 0), iterations)
-    assert training.milliseconds() == [1000.0 * (2 * i + 2) + 2 * i + 1 for i in kept]
-    assert training.counts["recorded_events"] == 2 * iterations
 
 
 class Profile:
