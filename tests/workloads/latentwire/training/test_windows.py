@@ -33,7 +33,6 @@ BASE = Shape(effective=6, micro=6, answer_tokens=5, early_tokens=2, full_bytes=9
 @pytest.mark.parametrize(
     ("levels", "field", "value"),
     [
-        ({}, "bucket", "off"),
         ({"bucket": "global"}, "bucket", "global"),
         ({"encoder_trim": "batch_max"}, "trim", True),
         ({"answer_trim": "batch_max"}, "trim_answers", True),
@@ -70,20 +69,8 @@ def test_a_window_has_as_many_rows_as_there_are_examples_at_most_and_as_ranks_at
         ("single", 0, 1, [0, 1, 2]),
         ("model_per_gpu", 0, 2, [0, 2]),
         ("model_per_gpu", 1, 2, [1]),
-        ("model_per_gpu", 0, 1, [0, 1, 2]),
         ("ddp", 1, 2, [0, 1, 2]),
     ],
 )
 def test_models_of_a_rank(level: str, rank: int, world: int, own: list[int]) -> None:
     assert made_for(rank, world, parallel=level).own_models(3) == own
-
-
-@pytest.mark.parametrize("level", ["single", "ddp", "model_per_gpu"])
-def test_alone_nothing_is_added_up_and_models_stand_in_their_order(level: str) -> None:
-    alone = made_for(parallel=level)
-    assert alone.gathered({2: "c", 0: "a"}) == ["a", "c"]
-    assert alone.least(5) == 5
-    terms = torch.ones(2)
-    assert alone.total(terms) is terms
-    assert alone.row_share == (0, 1)
-    assert alone.device == torch.device("cpu")
