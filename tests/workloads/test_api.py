@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from perfsweep.workloads.api import (
-    Baseline,
-    Check,
-    Claim,
-    Context,
-    Device,
-    Evidence,
-    Level,
-    Numbers,
-    Toggle,
-    Workload,
-)
+from perfsweep.workloads.api import Baseline, Check, Claim, Evidence, Level, Numbers, Toggle, Workload
 from perfsweep.workloads.errors import ConfigError, ContractError
 
 AMP = Toggle("amp", (Level("off"), Level("bf16")), "")
@@ -181,18 +169,6 @@ def test_a_job_that_ends_and_starts_again_is_accepted() -> None:
     assert declare(shape="job", done=lambda self: True, reset=lambda self: None).shape == "job"
 
 
-def test_one_level_is_enough_beside_numbers() -> None:
-    rows = Toggle("rows", (Level(1),), "", numbers=Numbers(1))
-    assert declare(toggles=(rows,)).toggles == (rows,)
-
-
-def test_a_declared_class_may_be_extended() -> None:
-    class Extended(declare()):  # type: ignore[misc]
-        unit: ClassVar[str] = "row"
-
-    assert Extended.unit == "row"
-
-
 @pytest.mark.parametrize("method", ["setup", "step", "progress", "evidence"])
 def test_an_abstract_method_says_which_one_is_missing(method: str) -> None:
     arguments = {"setup": (None, {}, None), "step": (None,)}.get(method, ())
@@ -218,13 +194,6 @@ def test_optional_parts_of_a_workload_do_nothing_by_themselves() -> None:
     assert workload.work().flops is None
     workload.reset()
     workload.close()
-
-
-def test_a_trial_that_is_told_nothing_is_alone_on_its_node(tmp_path: Path) -> None:
-    alone = Context(Device(), tmp_path, tmp_path)
-    assert (alone.rank, alone.world, alone.local_rank, alone.local_world, alone.node) == (0, 1, 0, 1, 0)
-    assert (alone.seed, alone.master, alone.memory_budget, alone.deadline) == (0, "127.0.0.1", None, None)
-    assert alone.log({"loss": 1.0}) is None
 
 
 FORKED = (AMP, Toggle("threads", (Level(0), Level(1, env={"OMP_NUM_THREADS": "1"}), Level(2, ranks=2)), ""))

@@ -53,13 +53,6 @@ def test_held_out_rows_are_never_trained_on_and_no_row_is_lost() -> None:
     assert np.array_equal(train.images[:, 0], train.labels)
 
 
-def test_an_example_is_scaled_to_the_range_from_zero_to_one() -> None:
-    digits = data.load_digits()
-    image, label = data.DigitRows(digits)[5]
-    assert torch.equal(image * 16, torch.from_numpy(digits.images[5]).float())
-    assert label == digits.labels[5]
-
-
 def test_epochs_and_seeds_differ_and_the_same_seed_repeats() -> None:
     first, again, other_seed = (loading.EpochPlan(100, 10, seed) for seed in (0, 0, 1))
     second_epoch = loading.EpochPlan(100, 10, 0)

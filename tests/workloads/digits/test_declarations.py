@@ -9,34 +9,7 @@ from perfsweep.workloads.api import REPLAY, Device, Parity
 from perfsweep.workloads.digits.toggles import TOGGLES
 from perfsweep.workloads.digits.workload import Digits
 
-LEVELS = {
-    "amp": ["off", "bf16", "fp16"],
-    "tf32": ["off", "on"],
-    "compile": ["off", "default", "reduce_overhead"],
-    "pin_memory": ["off", "on"],
-    "num_workers": [0, 2],
-    "non_blocking": ["off", "on"],
-    "prefetch": ["off", "stream"],
-    "micro_batch": ["all", 64, 32],
-    "optimizer": ["default", "foreach", "fused"],
-    "zero_grad": ["zero", "none"],
-    "grad_checkpointing": ["off", "on"],
-    "gc": ["each_eval", "rarely", "frozen"],
-    "checkpoint": ["sync", "async"],
-    "wandb_logging": ["buffered", "each", "commit_false"],
-}
 LAPTOP = Device(type="cpu", cores=4, compiler=True)
-SERVER = Device(type="cuda", count=1, name="a GPU", capability=(9, 0), cores=16, compiler=True)
-
-
-def test_the_declared_levels_are_these_with_the_naive_one_first() -> None:
-    assert {toggle.name: [level.value for level in toggle.levels] for toggle in Digits.toggles} == LEVELS
-
-
-def test_any_number_of_rows_and_workers_is_a_level_with_the_witness_of_its_toggle() -> None:
-    toggles = {toggle.name: toggle for toggle in TOGGLES}
-    assert toggles["micro_batch"].level(48).witness == "micro_steps"
-    assert toggles["num_workers"].level(3).witness == "worker_batches"
 
 
 def test_levels_that_round_bound_every_comparison_with_the_reference() -> None:
@@ -61,10 +34,6 @@ def test_on_cpu_exactly_these_levels_are_unsupported_and_say_why() -> None:
         ("prefetch", "stream"),
     }
     assert all("cpu" in str(reason) for reason in reasons.values())
-
-
-def test_on_a_recent_gpu_every_level_is_supported() -> None:
-    assert [lv.value for t in TOGGLES for lv in t.levels if lv.unsupported(SERVER)] == []
 
 
 @pytest.mark.parametrize("config", [{"width": 8, "depth": 3}, {"model": "mlp", "width": 32, "depth": 2}])

@@ -55,9 +55,7 @@ def test_products_that_round_leave_more_choices_in_doubt(kb, levels, doubt: int)
     [
         ({}, {"pairs": 102, "slots": 26, "item": 8, "states": 121}),
         ({"policy_rows": "ragged"}, {"states": 16}),
-        ({"policy_rows": "row_budget"}, {"states": 16}),
         ({"pack_width": "tight", "index_dtype": "int16"}, {"slots": 7, "item": 2}),
-        ({"rule_pairs": "exact"}, {"pairs": 4}),
         ({"rule_pairs": "ragged", "fact_index": "csr"}, {"pairs": 4}),
     ],
 )

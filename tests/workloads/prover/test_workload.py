@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from perfsweep.pipelines.trial.failures import is_oom
-from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.workload import chosen_queries
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
@@ -190,14 +185,3 @@ def test_a_step_in_which_every_row_is_forced_values_nothing(solve, tmp_path):
     found = solve(levels, data=str(tmp_path), corruptions=1, modes="tail").job.results["tail"]
     assert found.outcome["success"].tolist() == [True, False]
     assert found.outcome["depth"].tolist()[0] == 1
-
-
-def test_queries_lie_where_the_facts_do():
-    vocabulary = SimpleNamespace(encode=lambda triple: (1, *triple))
-    config = ProverConfig(queries=2)
-    asked = SimpleNamespace(test=((2, 3), (4, 5), (2, 3), (6, 7)))
-    kb = SimpleNamespace(vocabulary=vocabulary, facts=torch.zeros(1, device="meta"))
-    assert chosen_queries(asked, kb, config).device.type == "meta"
-    kb.facts = torch.zeros(1)
-    few, all_of_them = (chosen_queries(asked, kb, ProverConfig(queries=count)) for count in (2, 9))
-    assert few.tolist() == all_of_them[:2].tolist() and len(all_of_them) == 3

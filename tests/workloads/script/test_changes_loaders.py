@@ -55,7 +55,6 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
     ("asked", "given", "name", "level", "words"),
     [
         ([], {}, "num_workers", 2, "makes no DataLoader before its first iteration ends"),
-        ([{}], {}, "num_workers", 2, None),
         ([WORKERS, WORKERS], {}, "num_workers", 2, "has loaders with num_workers=2 already"),
         ([{}], {}, "persistent_workers", "on", NO_WORKERS),
         ([{}], {"num_workers": 1}, "persistent_workers", "on", None),
@@ -67,7 +66,6 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
             "has loaders with persistent_workers=True already",
         ),
         ([{**WORKERS, "prefetch_factor": 4}], {}, "prefetch_factor", 4, "has loaders with prefetch_factor=4"),
-        ([{**WORKERS, "prefetch_factor": 2}], {}, "prefetch_factor", 4, None),
     ],
 )
 def test_a_level_that_cannot_act_says_why(

@@ -61,7 +61,6 @@ def scene(**facts: Any) -> Any:
     return SimpleNamespace(own=own, watched=Seen(**seen), **given)
 
 
-CLOSURE = "computes gradients in a closure that LBFGS calls"
 RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
     (attention.obstacle, "math", {"attention": SimpleNamespace(before=0)}, "is not seen to call scaled_dot"),
     (autocasting.obstacle, "bf16", {"reasons": {"amp": "autocasts"}}, "autocasts itself"),

@@ -161,11 +161,9 @@ def test_tensors_are_found_in_what_libraries_give_as_batches() -> None:
         ([torch.tensor(1.0), TWO, ONE], None, 2),
         (graphs(5), None, 5),
         ([(torch.zeros(3, 9, 9), 1)] * 4, 4, 4),  # a list of examples, as detection has it
-        (tuple(zip(*[(torch.zeros(3, 9, 9), 1)] * 4, strict=True)), 4, 4),
         (pack_sequence([torch.zeros(5), torch.zeros(2)]), 2, 2),
         ({"tokens": torch.zeros(57), "offsets": torch.zeros(8)}, 8, 8),
         ((torch.zeros(7, 4), torch.zeros(7)), 8, 7),  # the last batch of an epoch
-        ((torch.zeros(32, 4), torch.zeros(32)), 1, 32),  # the data set gives whole batches
     ],
 )
 def test_examples_are_counted_by_what_a_batch_says_and_its_lengths(

@@ -50,14 +50,6 @@ def test_a_batch_that_can_be_read_once_only_is_refused(batch: Any) -> None:
         kept_of().add(batch)
 
 
-@pytest.mark.parametrize("batch", [{"x": (1, "text")}, torch.ones(2)])
-def test_a_batch_that_can_be_read_again_is_kept(batch: Any) -> None:
-    kept = kept_of()
-    kept.add(batch)
-    assert kept.again(7) is batch
-    assert len(kept) == 1
-
-
 def test_a_batch_that_was_written_to_is_refused() -> None:
     kept, batch = kept_of(), torch.ones(2)
     batch += 1

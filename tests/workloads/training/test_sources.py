@@ -65,14 +65,6 @@ def test_rows_may_be_mappings_nested_as_they_like(train: Train) -> None:
     assert workload.progress() == 72
 
 
-def test_pieces_of_mappings_have_all_their_rows(train: Train) -> None:
-    whole, pieces = (
-        train({"data": Nested(), "loss": nested_error}, steps=3, micro_batch=size) for size in ("all", 10)
-    )
-    assert torch.allclose(losses(whole), losses(pieces))
-    assert pieces.counters()["micro_steps"] == 9
-
-
 def test_rows_without_tensors_are_refused(train: Train) -> None:
     with pytest.raises(ConfigError, match=r"a row of the data is a str .*Parts\(collate=\.\.\.\)"):
         train({"data": ["a"] * 30}, steps=1)
@@ -159,17 +151,6 @@ def test_a_sampler_says_which_rows_are_trained_on(train: Train) -> None:
 
     train({"sampler": SubsetRandomSampler(range(10)), "loss": noting}, steps=6, batch_size=5)
     assert seen == set(TARGETS[:10].flatten().tolist())
-
-
-def test_a_sampler_is_told_its_epoch(train: Train) -> None:
-    class Told(list):
-        epochs: list[int] = []
-
-        def set_epoch(self, epoch: int) -> None:
-            self.epochs.append(epoch)
-
-    train({"sampler": Told(range(10))}, steps=5, batch_size=5)
-    assert Told.epochs == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

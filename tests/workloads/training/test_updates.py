@@ -19,13 +19,6 @@ def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
     return lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
 
 
-def test_a_norm_is_clipped_and_the_direction_kept(train: Train) -> None:
-    free, clipped = train(steps=1), train({"clip_norm": 0.01}, steps=1)
-    assert gradient(free).norm() > 1
-    assert gradient(clipped).norm() == pytest.approx(0.01, rel=1e-3)
-    assert torch.allclose(gradient(clipped), gradient(free) * (0.01 / gradient(free).norm()), rtol=1e-3)
-
-
 def test_values_are_clamped_one_by_one(train: Train) -> None:
     free, clamped = gradient(train(steps=1)), gradient(train({"clip_value": 0.2}, steps=1))
     assert torch.equal(clamped, free.clamp(-0.2, 0.2))
@@ -52,16 +45,6 @@ def test_a_schedule_steps_after_every_iteration_unless_told_otherwise(train: Tra
         rates.append(rate(workload))
         go_on(workload, 1)
     assert rates == [0.1, 0.05, 0.025]
-
-
-def test_a_schedule_of_epochs_steps_once_in_each(train: Train) -> None:
-    """70 rows in batches of 24 are two batches to an epoch: the third iteration begins the second."""
-    workload = train({"schedule": halved, "schedule_every": "epoch"})
-    used = []
-    for _ in range(5):
-        go_on(workload, 1)
-        used.append(rate(workload))
-    assert used == [0.1, 0.1, 0.05, 0.05, 0.025]
 
 
 EVALUATED = {"evaluate": lambda model: {"error": 1.0}, "evaluate_every": 2}
@@ -93,15 +76,6 @@ def test_a_resumed_schedule_goes_on_where_it_was(train: Train, every: str) -> No
     go_on(after, 5)
     assert rate(after) == rate(whole) < 0.1
     assert torch.equal(parameters(after), parameters(whole))
-
-
-def test_batches_accumulate_to_one_update(train: Train) -> None:
-    together, apart = train(steps=1, batch_size=24), train({"accumulate": 3}, steps=1, batch_size=8)
-    assert torch.allclose(gradient(apart), gradient(together), rtol=1e-5)
-    assert torch.allclose(apart._losses.history[0], together._losses.history[0])
-    counters = apart.counters()
-    assert [counters[name] for name in ("iterations", "examples", "micro_steps")] == [1, 24, 3]
-    assert apart.progress() == 24
 
 
 def test_pieces_of_accumulated_batches_weigh_what_their_rows_do(train: Train) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from bare_arms import bare
 
 from perfsweep.workloads.latentwire.data.batches import (
     Collator,
@@ -115,38 +114,6 @@ def same(one: Window, other: Window) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True)) and [
         (piece.index, *(m.prompts.lengths for m in piece.models)) for piece in one.pieces
     ] == [(piece.index, *(m.prompts.lengths for m in piece.models)) for piece in other.pieces]
-
-
-def resident_arm(made: Collator, loader: str) -> Any:
-    """An arm of `loader` whose rows are on the device."""
-    arm = bare({"resident_data": "on", "loader": loader, "effective_batch": made.shape.effective})
-    arm.context = dataclasses.replace(arm.context, seed=1)
-    arm.corpus, arm.shape, arm.collator = made.corpus, made.shape, made
-    arm.prepare_rows()
-    return arm
-
-
-@pytest.mark.parametrize("by_list", [False, True])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"trim": True, "trim_answers": True},
-        {"rank": 1, "world": 2},
-        {"static": True},
-        {"bucket": "window"},
-    ],
-)
-def test_rows_that_are_on_the_device_make_the_same_windows(changed: dict[str, Any], by_list: bool) -> None:
-    made = collator(**changed)
-    picker = resident_arm(made, "index" if by_list else "resident_index")
-    counts = picker.counts
-    lists = list(islice(iter(Numbers(made.corpus, made.shape, seed=1)), 4))[1:]
-    for row_numbers, window in zip(lists, picker.windows(1), strict=False):
-        assert same(window, made.window(row_numbers))
-        assert window.examples == len(row_numbers)
-    assert counts["loader_batches"] == (0 if by_list else 3)
-    assert counts["host_copies"] == (6 if by_list else 0)
 
 
 LENGTHS = [5, 3, 9, 1, 7, 3, 8]

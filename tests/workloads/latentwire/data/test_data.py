@@ -233,18 +233,6 @@ def test_a_prompt_with_its_answer_begins_with_the_prompt(cache_dir, anchor) -> N
             assert layout.separable(example)
 
 
-def test_a_limit_below_the_template_is_refused(cache_dir) -> None:
-    with pytest.raises(ConfigError, match="max_prompt=10 leaves no room"):
-        layouts(cache_dir, max_prompt=10)[0].scaffold("x")
-
-
-def test_a_tokenizer_without_chat_template_is_refused(start) -> None:
-    with pytest.raises(ConfigError, match="chat template"):
-        start(chat_template="")
-    with pytest.raises(ConfigError, match=r"\{user\}"):
-        start(chat_template="nothing to fill in")
-
-
 @pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
 @given(text=st.text(alphabet="abc DEN.\né", max_size=60))
 def test_pieces_of_words_can_be_decoded(cache_dir, text) -> None:

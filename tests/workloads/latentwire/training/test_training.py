@@ -6,14 +6,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.data import batches
 from perfsweep.workloads.latentwire.maths import answer_scores
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
@@ -38,26 +35,6 @@ def test_losses_fall(start, run) -> None:
     workload = run(start({"passes": "merged", "teacher": "cache_h"}, lr=3e-3), 60)
     history = list(workload.arm.history)
     assert sum(history[-8:]) < 0.97 * sum(history[:8])
-
-
-@given(
-    n=st.integers(1, 40),
-    effective=st.integers(1, 12),
-    seed=st.integers(0, 99),
-    bucket=st.sampled_from(["off", "window", "global"]),
-)
-def test_every_row_comes_once_in_an_epoch(n, effective, seed, bucket) -> None:
-    lengths = [(7 * i) % 11 for i in range(n)]
-    windows = batches.epoch_windows(lengths, seed, 0, effective, bucket)
-    assert sorted(i for window in windows for i in window) == list(range(n))
-    assert len(windows) == -(-n // effective)
-
-
-def test_sorting_within_windows_moves_no_row_to_another() -> None:
-    lengths = [(7 * i) % 11 for i in range(24)]
-    plain, sorted_ = (batches.epoch_windows(lengths, 1, 0, 6, bucket) for bucket in ("off", "window"))
-    assert [set(window) for window in plain] == [set(window) for window in sorted_]
-    assert plain != sorted_
 
 
 @pytest.mark.parametrize("level", ["index", "dataloader"])

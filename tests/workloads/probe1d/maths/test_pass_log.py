@@ -29,7 +29,6 @@ FAILED = {"n_fail": 2, "lambda_max": 60.0}
     ("given", "row", "reads"),
     [
         (facts(None), {"loss": 3.0, "gradient": 4.0}, 2),
-        (facts([False] * 3), {"loss": 3.0, "gradient": 4.0}, 3),
         (facts([False, True, True]), {"loss": 3.0, "gradient": 4.0, **FAILED}, 8),
         (facts(None, loss=False), {"lambda": 30.0, "gradient": 4.0}, 2),
     ],

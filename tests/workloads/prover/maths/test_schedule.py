@@ -93,18 +93,6 @@ def test_a_slab_whose_rows_are_done_after_two_iterations_ends_after(level: str, 
         assert overs.index(True) + 1 == expected
 
 
-@pytest.mark.parametrize(
-    ("pad", "expected", "done"),
-    [("off", [0, 1, 2], [False] * 3), ("done_row", [0, 1, 2, -1, -1], [False] * 3 + [True] * 2)],
-)
-def test_a_slab_is_padded_by_finished_rows(pad: str, expected: list[int], done: list[bool]) -> None:
-    made, (queue, _) = scheduler(pad_to_slab=pad), queue_of(3, size=5)
-    rows = made.fill(queue)
-    assert rows is not None and rows.number.tolist() == expected
-    assert rows.done.tolist() == done
-    assert made.fill(queue) is None
-
-
 def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:
     queue, log = queue_of(3)
     made = scheduler(finishing([1, 3, 2]), early_exit_all="sync", pad_to_slab="done_row")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,19 +16,6 @@ INF = float("inf")
 def chosen(*logits: float, forced: bool = False):
     choice = choose(torch.tensor([logits]), torch.tensor([forced]))
     return int(choice.column), float(choice.log_prob), bool(choice.ambiguous)
-
-
-def test_of_equal_logits_the_first_is_taken():
-    assert chosen(1.0, 3.0, 3.0, 2.0)[0] == 1
-    assert chosen(-INF, 3.0 - TAU / 2, 3.0)[0] == 1
-
-
-def test_logits_beyond_tau_of_the_best_do_not_count_as_best():
-    assert chosen(3.0 - 2 * TAU, 3.0)[0] == 1
-
-
-def test_probabilities_use_the_snapped_logits():
-    assert chosen(3.0 - TAU / 2, 3.0)[1] == pytest.approx(-math.log(2), abs=1e-6)
 
 
 def test_a_forced_move_has_log_probability_zero_and_no_doubt():

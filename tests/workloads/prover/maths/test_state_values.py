@@ -43,20 +43,3 @@ def test_states_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch
     values = OncePerJob(Network(), BASE, width=2, room=8, device=torch.device("cpu"))
     for _ in range(2):
         assert firsts(values(states(1, 2, 1))) == [10, 20, 10]
-
-
-def test_each_state_of_a_job_is_valued_once_while_there_is_room() -> None:
-    network = Network()
-    values = OncePerJob(network, BASE, width=2, room=3, device=torch.device("cpu"))
-    assert firsts(values(states(1, 2, 1))) == [10, 20, 10]
-    assert (values.evaluated, values.hits, values.used) == (2, 0, 2)
-    assert firsts(values(states(2, 5, 6, 1))) == [20, 50, 60, 10]
-    assert (values.evaluated, values.hits, values.used) == (4, 2, 3)
-    firsts(values(states(5, 6)))  # of these one had found room
-    assert (values.evaluated, values.hits, values.used) == (5, 3, 3)
-    assert firsts(values(states(1, 2))) == [10, 20]
-    assert (values.evaluated, values.hits) == (5, 5)
-    values.forget()
-    assert firsts(values(states(1))) == [10]
-    assert (values.evaluated, values.used) == (6, 1)
-    assert len(values(states())) == 0

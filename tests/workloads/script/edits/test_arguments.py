@@ -8,7 +8,7 @@ import pytest
 
 from perfsweep.workloads.script.edits.arguments import with_arguments
 from perfsweep.workloads.script.edits.source import NoEdit, Source
-from perfsweep.workloads.script.edits.statements import assigned, inside, line_after
+from perfsweep.workloads.script.edits.statements import inside, line_after
 
 LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
 
@@ -54,11 +54,6 @@ def test_an_argument_is_added_and_all_else_stays_as_it_is_written(name: str) -> 
     assert edited(before, {"fused": "True"}) == after
 
 
-def test_an_argument_by_position_is_replaced_where_it_stands() -> None:
-    text = "d = DataLoader(ds, 8, True, None, None, 0)"
-    assert edited(text, {"num_workers": "2"}, "DataLoader") == "d = DataLoader(ds, 8, True, None, None, 2)"
-
-
 def test_an_argument_that_a_mapping_brings_is_refused() -> None:
     with pytest.raises(NoEdit, match=r"passes fused by \* or \*\*"):
         edited("o = AdamW(ps, **kw)", {"fused": "True"}, given=("fused",))
@@ -91,22 +86,6 @@ def test_what_is_no_python_is_refused() -> None:
         Source(b"\xff\xfe")
 
 
-WRAPPED = {
-    "several lines": (
-        "for x in d:\n  y = f(\n    m(x),\n\n    # of all\n  )\n",
-        "for x in d:\n  with A:\n    y = f(\n      m(x),\n\n      # of all\n    )\n",
-    )
-}
-
-
-@pytest.mark.parametrize("name", WRAPPED)
-def test_a_statement_becomes_the_body_of_a_with(name: str) -> None:
-    before, after = WRAPPED[name]
-    source = Source(before.encode())
-    call = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "m")
-    assert source.edited(inside(source, source.statement(call), "A")).decode() == after
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -121,29 +100,6 @@ def test_a_statement_that_cannot_be_indented_is_refused_with_the_reason(text: st
     call = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Call))
     with pytest.raises(NoEdit, match=reason):
         inside(source, source.statement(call), "A")
-
-
-HELD = {
-    "one branch of several": (
-        "if a:\n    model = A()\nelse:\n    model = B()\nmodel(x)\n",
-        ("model", 5),
-        "if a:\n    model = A()\nelse:\n    model = B()",
-    ),
-    "the loop that uses it": (
-        "for fold in folds:\n    model = Net()\n    for x in y:\n        model(x)\n",
-        ("model", 4),
-        "model = Net()",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_a_model_has_its_name_for_good_after(name: str) -> None:
-    text, (held, line), wanted = HELD[name]
-    source = Source(text.encode())
-    found = assigned(source, source.tree, held, line)
-    assert found is not None
-    assert source.text(found) == wanted
 
 
 def test_an_edit_that_would_break_the_file_is_refused() -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.spd.data.corpus import corpus_file, induction, markov, standard_library, stories
-from perfsweep.workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from perfsweep.workloads.spd.data.tokens import BOS, BYTE_VOCAB, EOS, Rows, decode, read_tokens
+from perfsweep.workloads.spd.data.corpus import corpus_file, markov
+from perfsweep.workloads.spd.data.loading import Plan, by_data_loader, by_mapped_file, on_device
+from perfsweep.workloads.spd.data.tokens import BYTE_VOCAB, Rows, decode, read_tokens
 
 CPU = torch.device("cpu")
 
@@ -47,39 +47,11 @@ def test_every_loader_follows_the_plan_from_any_batch_on(rows, name, start) -> N
         assert next(batches).values.tolist() == rows.values[next(expected)].tolist()
 
 
-def test_an_unsharded_stream_repeats_itself_in_every_worker(rows) -> None:
-    batches = by_data_loader(rows, plan(rows), 2, False, True, sharded=False)
-    first, second = next(batches), next(batches)
-    assert first.values.tolist() == second.values.tolist()  # why such a combination is refused
-
-
-def test_a_feed_counts_what_it_hands_out_and_how_it_was_fetched(rows) -> None:
-    counts: Counter[str] = Counter()
-    feed = Feed(
-        by_data_loader(rows, plan(rows), 0, False, False, False), Mover(CPU, False, counts, torch.float32), 0
-    )
-    for _ in range(3):
-        assert feed.move(feed.fetch()).dtype == torch.int64
-    assert (feed.taken, counts["row_fetches"]) == (3, 12)
-
-
 def test_text_and_arrays_are_read_too(tmp_path) -> None:
     (tmp_path / "t.txt").write_text("grüße")
     assert decode(read_tokens(tmp_path / "t.txt", BYTE_VOCAB).tokens) == "grüße"
     np.save(tmp_path / "t.npy", np.arange(5))
     assert read_tokens(tmp_path / "t.npy", BYTE_VOCAB).tokens.tolist() == list(range(5))
-
-
-def test_stories_are_seeded_text_between_special_ids() -> None:
-    tokens = stories(500, seed=1)
-    assert tokens.tolist() == stories(500, seed=1).tolist() != stories(500, seed=2).tolist()
-    assert tokens[0] == BOS and tokens[-1] == EOS and tokens.max() < BYTE_VOCAB
-    assert "the" in decode(tokens)
-
-
-def test_the_standard_library_is_text() -> None:
-    assert "def " in decode(standard_library(20_000))
-    assert len(standard_library(1000)) == 1000
 
 
 def test_a_chain_has_the_entropy_it_promises() -> None:
@@ -88,11 +60,6 @@ def test_a_chain_has_the_entropy_it_promises() -> None:
     singles = Counter(tokens[:-1].tolist())
     entropy = -sum(n / (len(tokens) - 1) * math.log(n / singles[a]) for (a, _), n in pairs.items())
     assert entropy == pytest.approx(math.log(4), abs=0.03) or entropy < math.log(4)  # followers may coincide
-
-
-def test_induction_says_everything_twice() -> None:
-    tokens = induction(64, 1000, period=8).reshape(-1, 2, 8)
-    assert (tokens[:, 0] == tokens[:, 1]).all()
 
 
 def test_a_corpus_is_made_once(tmp_path) -> None:

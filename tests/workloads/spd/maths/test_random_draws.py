@@ -92,10 +92,3 @@ def test_routes_take_one_to_all_modules_with_equal_chances() -> None:
     assert sorted(set(taken.tolist())) == [1, 2, 3]
     assert all(abs((taken == count).float().mean() - 1 / 3) < 0.03 for count in (1, 2, 3))
     assert all(abs(routes[name].float().mean() - 2 / 3) < 0.03 for name in "abc")
-
-
-def test_binomial_sources_are_zero_or_one_half_the_time() -> None:
-    found = modules(draws().stochastic(torch.Size([1000]), routed=False, binomial=True).components)
-    assert all(set(one.unique().tolist()) == {0.0, 1.0} for one in found.values())
-    assert all(abs(float(one.mean()) - 0.5) < 0.05 for one in found.values())
-    assert draws().stochastic(WHOLE, routed=False).routes is None

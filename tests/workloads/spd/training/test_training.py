@@ -46,18 +46,6 @@ def test_pieces_of_a_batch_add_up_to_the_whole(gradients_of, pieces, levels) -> 
     assert difference(loop, whole) <= 1e-12
 
 
-def test_a_log_term_is_no_sum_over_pieces(gradients_of) -> None:
-    config = {
-        **QUIET,
-        "dtype": "float64",
-        "frozen_draws": True,
-        "microbatches": 2,
-        "pgd_scope": "datapoint",
-        "beta": 0.5,
-    }
-    assert difference(*(gradients_of(config=config, micro_batch=level) for level in ("loop", "whole"))) > 1e-6
-
-
 @pytest.mark.parametrize(
     "levels",
     [
@@ -96,8 +84,6 @@ TERM = {"persistent_pgd": 1.0}
 @pytest.mark.parametrize(
     ("one", "other", "losses"),
     [
-        ({}, STACKED, {}),
-        (STACKED, {}, TERM),
         ({}, STACKED, TERM),
         (KEPT, {**STACKED, **KEPT}, {}),
         ({}, KEPT, {}),
