@@ -85,25 +85,3 @@ while True:
     optimizer.zero_grad(set_to_none=False)
 """
 """Convolutions; gradients added up over two backward passes, and zeroed after the update."""
-
-ADVERSARIES = """
-import torch
-from torch import nn
-
-torch.manual_seed(0)
-maker = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8))
-judge = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
-of_maker = torch.optim.Adam(maker.parameters(), lr=1e-3)
-of_judge = torch.optim.Adam(judge.parameters(), lr=1e-3)
-good, bad, loss = torch.ones(8, 1), torch.zeros(8, 1), nn.BCEWithLogitsLoss()
-while True:
-    for _ in range(2):
-        of_judge.zero_grad()
-        made = maker(torch.randn(8, 4)).detach()
-        (loss(judge(torch.randn(8, 8)), good) + loss(judge(made), bad)).backward()
-        of_judge.step()
-    of_maker.zero_grad()
-    loss(judge(maker(torch.randn(8, 4))), good).backward()
-    of_maker.step()
-"""
-"""Two optimisers, one of which makes two updates for one of the other."""

@@ -92,14 +92,6 @@ def test_what_was_edited_or_deleted_meanwhile_is_imported_as_it_was(
     assert registry.digest(registry.sources(cls)) == before, "and is the code that was planned"
 
 
-def test_code_planned_anew_is_another_after_an_edit_in_another_folder(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = registry.digest(registry.sources(registry.find("copied_own.mine:Own")))
-    files[-1].write_text("SIZE = 6")
-    assert registry.digest(registry.sources(registry.find("copied_own.mine:Own"))) != before
-
-
 @pytest.mark.skipif(native.compiler_here() is None, reason="needs a C++ compiler")
 def test_a_kernel_is_built_from_its_copy(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ def sweep(name: str) -> dict[str, Any]:
     [
         *("spd/headline", "spd/headline_overhead", "spd/headline_pgd20", "spd/headline_layerwise"),
         *("spd/headline_vocabulary", "latentwire/goals", "latentwire/batch32"),
-        *("prover/headline", "prover/headline_countries"),
     ],
 )
 def test_where_products_decide_the_processor_is_told_apart_from_the_method(name: str) -> None:

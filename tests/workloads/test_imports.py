@@ -38,10 +38,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def digest_of(target: str) -> str:
-    return registry.digest(registry.sources(registry.find(target)))
-
-
 def names_of(target: str) -> set[str]:
     return {path.name for path in registry.sources(registry.find(target))}
 
@@ -59,16 +55,6 @@ def test_a_lone_module_owns_the_neighbours_it_imports_and_no_others(folder: Path
 def test_workloads_with_kernels_own_the_headers_that_kernels_share() -> None:
     assert {"native.cpp", "trunk.cpp", "tiles.h", "exponential.h"} <= names_of("prover")
     assert not {name for name in names_of("digits") if name.endswith(".h")}
-
-
-def test_an_edit_two_imports_away_changes_the_digest(folder: Path) -> None:
-    (folder / "near_layers.py").write_text("import near_deeper\n")
-    (folder / "near_deeper.py").write_text("y = 1\n")
-    (folder / "near.py").write_text(WORKLOAD.format(line="import near_layers"))
-    before = digest_of("near:Own")
-    assert digest_of("near:Own") == before
-    (folder / "near_deeper.py").write_text("y = 2\n")
-    assert digest_of("near:Own") != before
 
 
 @pytest.mark.parametrize(
@@ -143,20 +129,3 @@ with Refuse():
 assert threading.active_count() == 1
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_code_of_digits_includes_the_shared_loading() -> None:
-    assert {"loading.py", "losses.py", "precision.py", "model.py"} <= names_of("digits")
-
-
-def test_the_digest_is_the_same_wherever_the_files_lie(tmp_path: Path) -> None:
-    """A job imports a snapshot, which changes the order of our paths against the user's."""
-    for place, own in (("a/ours", "b/mine"), ("y/ours", "x/mine")):
-        for folder, text in ((own, "1"), (place, "2")):
-            (tmp_path / folder).mkdir(parents=True)
-            (tmp_path / folder / f"{folder[2:]}.py").write_text(text)
-    before = [tmp_path / "a/ours/ours.py", tmp_path / "b/mine/mine.py"]
-    after = [tmp_path / "x/mine/mine.py", tmp_path / "y/ours/ours.py"]
-    assert registry.digest(before) == registry.digest(after)
-    (tmp_path / "x/mine/mine.py").write_text("3")
-    assert registry.digest(before) != registry.digest(after)

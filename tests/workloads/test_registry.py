@@ -163,7 +163,7 @@ def test_a_folder_with_the_name_of_perfsweep_is_told_apart(write, tmp_path: Path
         find("perfsweep.mine:Mine")
 
 
-@pytest.mark.parametrize("name", ["conf", "pipelines", "slurm", "workloads"])
+@pytest.mark.parametrize("name", ["conf", "workloads"])
 def test_who_imports_as_version_0_1_had_it_is_told_the_new_name(
     write, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,17 +27,6 @@ def baseline(table: str, **changed: LevelValue) -> Levels:
     return {**{toggle.name: toggle.levels[0].value for toggle in TABLES[table].TOGGLES}, **changed}
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_every_device_gets_a_sentence_or_a_level_that_acts(table: str) -> None:
-    for toggle in TABLES[table].TOGGLES:
-        assert toggle.levels[0].unsupported(CPU) is None, f"the naive path cannot run on a CPU: {toggle.name}"
-        for level in toggle.levels:
-            for device in (CPU, GPU, FOUR_GPUS):
-                reason = level.unsupported(device)
-                assert reason is None or len(reason) > 10
-                assert level.processes(device) >= 1
-
-
 WHERE: dict[str, Device] = {
     "a host without a compiler": Device(cores=2),
     "a host with one": CPU,
@@ -128,52 +117,9 @@ def test_a_class_follows_the_configuration_and_the_other_levels(case: Conditiona
     assert level.parity_with(case.config, levels) is case.expected
 
 
-@pytest.mark.parametrize("solver, stop", [("naive", "seed"), ("late", "mismatch"), ("newton", "scaled")])
-def test_the_stop_test_of_probe1d_starts_where_its_solver_does(solver: str, stop: str) -> None:
-    assert toggle_of("probe1d", "consistent_stop").baseline({"solver": solver}, CPU) == stop
-
-
 @pytest.mark.parametrize("device, start", [(CPU, "single"), (GPU, "single"), (FOUR_GPUS, "layer_split")])
 def test_latentwire_splits_layers_where_upstream_did(device: Device, start: str) -> None:
     assert toggle_of("latentwire", "parallel").baseline({}, device) == start
-
-
-@pytest.mark.parametrize(
-    "level, on_cpu, on_four", [("single", 1, 1), ("ddp", 2, 4), ("fsdp", 2, 4), ("model_per_gpu", 2, 2)]
-)
-def test_latentwire_runs_as_many_processes_as_the_level_means(level: str, on_cpu: int, on_four: int) -> None:
-    found = toggle_of("latentwire", "parallel").level(level)
-    assert (found.processes(CPU), found.processes(FOUR_GPUS)) == (on_cpu, on_four)
-
-
-@pytest.mark.parametrize("level", ["layer_split", "ddp", "model_per_gpu", "fsdp"])
-def test_one_gpu_cannot_be_shared_among_several(level: str) -> None:
-    assert "two GPUs" in (toggle_of("latentwire", "parallel").level(level).unsupported(GPU) or "")
-
-
-@pytest.mark.parametrize("level", ["ddp", "model_per_gpu", "fsdp"])
-def test_ranks_without_a_gpu_talk_over_the_cpu(level: str) -> None:
-    assert toggle_of("latentwire", "parallel").level(level).unsupported(CPU) is None
-
-
-def test_what_must_be_known_before_importing_is_an_environment_variable() -> None:
-    assert toggle_of("probe1d", "caching_allocator").level("off").env
-
-
-@pytest.mark.parametrize(
-    "table, toggle, number, ends",
-    [
-        ("probe1d", "chunk_events", 100_000, 32),
-        ("probe1d", "slab_size", 100, 1),
-        ("prover", "slab_size", 8192, 1),
-        ("latentwire", "micro_batch", 16, 1),
-        ("latentwire", "effective_batch", 8, 1),
-    ],
-)
-def test_a_size_may_be_any_number_above_its_least(table: str, toggle: str, number: int, ends: int) -> None:
-    found = toggle_of(table, toggle)
-    assert found.level(number).value == number
-    assert found.numbers is not None and found.numbers.low == ends
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from tables import latentwire, probe1d, prover, spd
 
-from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS
 from perfsweep.workloads.api import Parity, Toggle
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
@@ -207,19 +202,6 @@ def test_every_section_of_the_report_is_claimed_about(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", NAMES)
-def test_every_claim_can_be_ruled_by_numbers_a_known_word_or_a_figure(table: str) -> None:
-    for claim in TABLES[table].CLAIMS:
-        bounded = claim.low is not None or claim.high is not None
-        match claim.kind:
-            case "qualitative":
-                assert claim.word in SIZE_WORDS and claim.arms, claim
-            case "predicate":
-                assert bounded or not claim.arms, claim  # a claim about no arm is a rule, not a result
-            case _:
-                assert (bounded or claim.word in SIZE_WORDS) and claim.arms, claim
-
-
-@pytest.mark.parametrize("table", NAMES)
 def test_no_claim_is_made_twice(table: str) -> None:
     seen = [
         (claim.section, claim.text, claim.kind, tuple(map(str, claim.arms))) for claim in TABLES[table].CLAIMS
@@ -253,48 +235,3 @@ def test_numbers_have_what_the_named_numbers_have(table: str) -> None:
                 like.refused,
             )
             assert (level.parity, level.bounds, level.witness) == (like.parity, like.bounds, like.witness)
-
-
-@pytest.mark.parametrize("table", NAMES)
-def test_declarations_import_no_torch(table: str) -> None:
-    """Plans and completion read them, and importing torch takes seconds."""
-    declared = {
-        f"perfsweep.workloads.{table}.toggles",
-        f"perfsweep.workloads.{table}.variants",
-        f"perfsweep.workloads.{table}.claims",
-        f"perfsweep.workloads.{table}.arms",
-        f"perfsweep.workloads.{table}.presets",
-    }  # of a workload that is there already
-    own = {
-        "tables",
-        "perfsweep.workloads",
-        "perfsweep.workloads.api",
-        "perfsweep.workloads.toggles",
-        "__future__",
-        "collections.abc",
-        "dataclasses",
-        "functools",
-        "math",
-        "pathlib",
-        "typing",
-    }
-    imported = imported_by(Path(TABLES[table].__file__ or ""))
-    for module in declared & imported:
-        imported |= imported_by(Path(sys.modules[module].__file__ or ""))
-    # A workload's configuration is plain data, and its own tests look at what it imports.
-    assert imported - {f"tables.{table}_claims", f"perfsweep.workloads.{table}.config"} - declared <= own
-
-
-def imported_by(file: Path) -> set[str]:
-    """What is imported with a file: not what its functions import once they are called."""
-    nodes = [*run_at_import(ast.parse(file.read_text()))]
-    imported = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    return imported | {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-
-
-def run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        if not (isinstance(node, ast.FunctionDef | ast.Lambda) or for_types):
-            yield node
-            yield from run_at_import(node)

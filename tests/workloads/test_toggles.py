@@ -220,21 +220,11 @@ def test_a_gpu_of_which_nothing_is_known_can_what_one_that_has_all_can(workload:
     assert [level.unsupported(unknown) for level in levels] == [level.unsupported(best) for level in levels]
 
 
-def test_a_capability_that_is_not_known_refuses_nothing() -> None:
-    planned_from_a_login_node = Device(type="cuda", count=1)
-    assert shared.tf32().level("on").unsupported(planned_from_a_login_node) is None
-
-
 def test_compiling_on_a_cpu_needs_a_compiler() -> None:
     level = shared.compile("model").level("model")
     assert level.unsupported(CPU) is None
     assert level.unsupported(CUDA) is None
     assert "C++ compiler" in (level.unsupported(Device(type="cpu")) or "")
-
-
-def test_graphs_need_a_gpu_even_with_a_compiler() -> None:
-    assert "cpu has none" in (shared.needs_graphs(CPU) or "")
-    assert shared.needs_graphs(CUDA) is None
 
 
 def test_environment_variables_belong_to_the_levels_that_need_them() -> None:
@@ -246,16 +236,6 @@ def test_a_cold_cache_keeps_compiled_code_out_of_reach_without_a_variable_that_w
     cold, warm = shared.compile_cache().level("cold"), shared.compile_cache().level("shared")
     assert cold.compiles_anew and not warm.compiles_anew
     assert not cold.env
-
-
-def test_rounding_levels_are_not_held_to_identity() -> None:
-    rounding = [shared.amp().level("bf16"), shared.amp().level("fp16"), shared.tf32().level("on")]
-    assert {level.parity for level in rounding} == {Parity.TOLERANCE}
-
-
-def test_worker_counts_are_numbers_from_none() -> None:
-    numbers = shared.num_workers().numbers
-    assert numbers and (numbers.low, numbers.high, numbers.integer) == (0, 64, True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ def run(status: int, output: str = "", errors: str = "", late: bool = False) -> 
 @pytest.mark.parametrize(
     ("failed", "sentence"),
     [
-        (run(2), "a run ended with status 2 instead of 0; it wrote nothing"),
         (run(-9), "a run ended with signal SIGKILL instead of 0; it wrote nothing"),
         (run(1, "out\n"), "a run ended with status 1 instead of 0; last it wrote: out"),
         (run(1, "out\n", "a\n\nb"), "a run ended with status 1 instead of 0; last it wrote: a | b"),

@@ -13,7 +13,7 @@ import pytest
 from perfsweep.workloads.command import result_files, results
 from perfsweep.workloads.command.output import Kept
 from perfsweep.workloads.command.result_files import require_fresh, state
-from perfsweep.workloads.command.results import NoEvidence, as_value, digest, from_output
+from perfsweep.workloads.command.results import NoEvidence, digest, from_output
 from perfsweep.workloads.declarations import Check, Comparator
 from perfsweep.workloads.errors import ConfigError
 
@@ -23,18 +23,6 @@ def written(text: str, limit: int = 2**20) -> Kept:
     for line in text.splitlines(keepends=True):
         kept.add(line.encode())
     return kept
-
-
-@pytest.mark.parametrize(
-    ("value", "content"),
-    [("word", b"word"), ([[1], [2, 3]], b"[[1], [2, 3]]"), ([{"b": 1, "a": 2}], b'[{"a": 2, "b": 1}]')],
-)
-def test_anything_else_is_a_digest(value: Any, content: bytes) -> None:
-    found = as_value(value)
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, digest(content))
-    assert found.shape == (32,)
 
 
 def test_a_key_with_a_dot_may_be_one_key() -> None:

@@ -16,11 +16,9 @@ from perfsweep.workloads.errors import ConfigError
     [
         ("model", "mlp", "cnn"),
         *((name, 1, 0) for name in ("width", "depth", "batch_size", "eval_every", "checkpoint_every")),
-        *((name, 2, 2.0) for name in ("width", "depth", "batch_size", "eval_every", "checkpoint_every")),
-        ("lr", 1e-12, 0.0),
+        ("width", 2, 2.0),
         ("lr", 1e9, math.inf),
         ("weight_decay", 0.0, -1e-9),
-        ("weight_decay", 1e9, math.inf),
         ("train_fraction", 0.2, 0.0),
         ("train_fraction", 0.999, 1.0),
         ("batch_size", 1437, 1438),

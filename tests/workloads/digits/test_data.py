@@ -53,24 +53,6 @@ def test_held_out_rows_are_never_trained_on_and_no_row_is_lost() -> None:
     assert np.array_equal(train.images[:, 0], train.labels)
 
 
-def test_an_example_is_scaled_to_the_range_from_zero_to_one() -> None:
-    digits = data.load_digits()
-    image, label = data.DigitRows(digits)[5]
-    assert torch.equal(image * 16, torch.from_numpy(digits.images[5]).float())
-    assert label == digits.labels[5]
-
-
-@given(rows=st.integers(1, 300), batch_size=st.integers(1, 300), seed=st.integers(0, 2**32))
-def test_an_epoch_visits_rows_at_most_once_in_full_batches(rows: int, batch_size: int, seed: int) -> None:
-    plan = loading.EpochPlan(rows, min(batch_size, rows), seed)
-    visited = list(plan)
-    assert len(visited) == len(plan) == rows // plan.batch_size
-    assert all(len(batch) == plan.batch_size for batch in visited)
-    flat = [row for batch in visited for row in batch]
-    assert len(set(flat)) == len(flat)
-    assert set(flat) <= set(range(rows))
-
-
 def test_epochs_and_seeds_differ_and_the_same_seed_repeats() -> None:
     first, again, other_seed = (loading.EpochPlan(100, 10, seed) for seed in (0, 0, 1))
     second_epoch = loading.EpochPlan(100, 10, 0)
@@ -85,32 +67,6 @@ def test_a_plan_started_within_an_epoch_hands_out_the_rest_of_it(start: int) -> 
     whole, rest = loading.EpochPlan(100, 8, 3), loading.EpochPlan(100, 8, 3)  # 12 batches to an epoch
     whole.start, rest.start = start // 12 * 12, start
     assert list(rest) == list(whole)[start % 12 :]
-
-
-def test_rows_that_sit_out_one_epoch_return_in_others(start) -> None:
-    plan = loading.EpochPlan(1437, 128, 0)
-    seen: set[int] = set()
-    for epoch in range(5):
-        plan.start = epoch * len(plan)
-        seen |= {row for batch in plan for row in batch}
-    # 29 of 1437 rows sit out each epoch; that one does five times in a row: 1437 * (29 / 1437) ** 5 = 5e-6.
-    assert len(seen) == 1437
-
-
-def test_workers_hand_out_the_batches_of_the_naive_loader_across_epochs(start) -> None:
-    naive, parallel = start(), start(num_workers=2)
-    for (images, labels), (same_images, same_labels) in zip(
-        batches(naive, 25), batches(parallel, 25), strict=True
-    ):
-        assert torch.equal(images, same_images)
-        assert torch.equal(labels, same_labels)
-
-
-def test_batches_of_workers_are_put_together_elsewhere(start, run) -> None:
-    naive, parallel = start(), start(num_workers=2)
-    for workload in (naive, parallel):
-        run(workload, 3)
-    assert (naive.counters()["worker_batches"], parallel.counters()["worker_batches"]) == (0, 3)
 
 
 def test_two_workers_start_in_setup_and_end_with_close(start, run) -> None:

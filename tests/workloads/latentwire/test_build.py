@@ -7,11 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.maths.frozen import model_shapes
-from perfsweep.workloads.latentwire.maths.trainables import groups_of
-from perfsweep.workloads.latentwire.presets import LMS
-
 QUICK = {"passes": "merged", "teacher": "slice"}
 
 
@@ -63,13 +58,6 @@ def test_trainables_are_drawn_by_the_seed_and_frozen_models_by_their_place(start
     assert not any(p.requires_grad for p in frozen)
 
 
-def test_a_group_is_named_by_what_it_is_and_by_its_model(start) -> None:
-    workload = start(QUICK, lora_rank=2, deep_prefix=True)
-    found = groups_of(workload.arm.encoder, workload.arm.trained)
-    assert list(found) == ["encoder", "adapter0", "lora0", "deep0", "adapter1", "lora1", "deep1"]
-    assert found["lora1"] == list(workload.arm.trained[1].lora.parameters())
-
-
 def folders(start, **arms: Any) -> dict[str, str]:
     """The folder of the first model's cache, of trainings that differ."""
     found = {}
@@ -91,18 +79,3 @@ def test_a_teachers_cache_is_of_its_weights_rows_and_numbers_alone(start) -> Non
     )
     assert found.pop("same") == found["naive"]
     assert len(set(found.values())) == len(found)
-
-
-def test_models_are_the_first_of_the_preset() -> None:
-    names = LatentWireConfig(preset="test").sizes.lms
-    assert model_shapes(LatentWireConfig(preset="test", models=1)) == [LMS[names[0]]]
-    assert model_shapes(LatentWireConfig(preset="test", models=2)) == [LMS[name] for name in names[:2]]
-
-
-def test_activations_are_recomputed_where_the_level_says_so(start) -> None:
-    found = []
-    for level in ("off", "on", "selective"):
-        workload = start({**QUICK, "grad_checkpointing": level}, models=1)
-        assert workload.arm.encoder.bytes.recompute is (level == "on")
-        found.append(workload._probe_gradient()["terms"])
-    assert torch.allclose(found[0], found[1]) and torch.allclose(found[0], found[2])

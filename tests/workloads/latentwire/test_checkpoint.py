@@ -64,28 +64,6 @@ def test_a_training_that_goes_on_has_the_state_that_was_kept(folder: Path) -> No
     assert found["updates"]["optimizer"]["param_groups"] == groups
 
 
-@pytest.mark.parametrize(
-    ("facts", "said"),
-    [
-        ({"dtype": "float64"}, "was kept with dtype=float32, and here it is float64; go on as it was kept"),
-        ({"sizes": {"latents": 3}}, "was kept with sizes="),
-        ({"norm": "pre"}, "was kept with norm=None, and here it is pre"),
-    ],
-)
-def test_facts_must_agree(folder: Path, facts: dict[str, Any], said: str) -> None:
-    made = Training()
-    checkpoint.resume(folder, made.modules, {**FACTS, "targets": ("q",)}, [])
-    with pytest.raises(ConfigError, match=said):
-        checkpoint.resume(folder, made.modules, {**FACTS, **facts}, [])
-
-
-def test_tensors_of_another_shape_are_no_way_to_go_on(folder: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"weights\.safetensors has encoder.weight as \[3, 2\], expected \[4, 2\]"
-    ):
-        checkpoint.resume(folder, Training(width=4).modules, FACTS, [])
-
-
 def test_what_a_damaged_checkpoint_lacks_is_said(folder: Path) -> None:
     other = Training()
     about, held = (
@@ -102,20 +80,6 @@ def test_what_a_damaged_checkpoint_lacks_is_said(folder: Path) -> None:
         (folder / "checkpoint.json").write_text(json.dumps({**about, name: "5"}))
         with pytest.raises(ConfigError, match=f"checkpoint.json has {name}=5, no whole number; copy"):
             checkpoint.resume(folder, other.modules, FACTS, [])
-
-
-def test_a_digest_is_of_weights_and_step(folder: Path) -> None:
-    first = checkpoint.digest(folder)
-    file = folder / "checkpoint.json"
-    about = json.loads(file.read_text())
-    file.write_text(json.dumps({**about, "dtype": "other"}))
-    assert checkpoint.digest(folder) == first
-    file.write_text(json.dumps({**about, "step": 5}))
-    assert checkpoint.digest(folder) != first
-    (folder.parent / "other").mkdir()
-    made = Training().step()
-    checkpoint.write(folder.parent / "other" / "kept", made.modules, made.state(), FACTS)
-    assert checkpoint.digest(folder.parent / "other" / "kept") != first
 
 
 def test_what_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:

@@ -70,12 +70,6 @@ def test_words_are_these_and_no_others(name: str) -> None:
         LatentWireConfig(**{name: "other"})
 
 
-def test_sizes_that_are_given_stand_in_for_the_presets() -> None:
-    sizes = LatentWireConfig(latents=5, max_bytes=77).sizes
-    assert (sizes.latents, sizes.max_bytes) == (5, 77)
-    assert (sizes.answer_tokens, sizes.early_tokens, sizes.latent_width) == (16, 4, 64)
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -91,13 +85,6 @@ def test_sizes_that_are_given_stand_in_for_the_presets() -> None:
 def test_low_rank_additions_that_cannot_be_are_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         LatentWireConfig(**given)
-
-
-def test_low_rank_additions_reach_to_a_models_last_layer() -> None:
-    taken = LatentWireConfig(lora_rank=2, lora_layers=3, lora_targets=["up", "q"])
-    assert (taken.lora_layers, taken.lora_targets) == (3, ["up", "q"])
-    as_unsaid = LatentWireConfig(lora_targets=["q", "k", "v", "o"])
-    assert as_unsaid == LatentWireConfig()
 
 
 def test_additions_are_no_deeper_than_the_shallowest_model() -> None:

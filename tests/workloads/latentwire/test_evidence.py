@@ -7,9 +7,8 @@ import math
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire import evidence
 from perfsweep.workloads.latentwire.evidence import kernel_speedup
-from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed, eager
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed
 from perfsweep.workloads.latentwire.presets import LMS, PRESETS
 
 LM = LMS[PRESETS["test"].lms[0]]
@@ -28,17 +27,6 @@ def test_attention_is_timed_by_itself_at_the_models_shape(kernel: str) -> None:
     assert set(shapes) == {((2, LM.n_heads, 8, LM.head_dim), (2, LM.n_kv_heads, 8, LM.head_dim), True)}
 
 
-def test_the_kernel_runs_as_often_to_warm_up_as_it_is_timed() -> None:
-    calls = []
-
-    def counted(*operands) -> torch.Tensor:
-        calls.append("chosen")
-        return eager(*operands)
-
-    kernel_speedup(counted, LM, 1, 4, torch.device("cpu"), torch.float32)
-    assert len(calls) == 20
-
-
 @pytest.mark.workloads
 def test_evidence_has_the_speed_of_attention_where_it_is_not_the_baselines(evidence_of) -> None:
     fused, explicit = (evidence_of({"attn": attn}).numbers for attn in ("sdpa", "eager"))
@@ -50,12 +38,3 @@ def test_a_whole_training_is_so_many_steps(start) -> None:
     numbers = start(data_n=32, epochs=3).evidence().numbers
     effective = start().arm.shape.effective
     assert numbers["training_steps"] == math.ceil(32 / effective) * 3
-
-
-def test_a_time_on_a_gpu_ends_when_its_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[torch.device] = []
-    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
-    evidence._wait(torch.device("cpu"))
-    assert waited == []
-    evidence._wait(torch.device("cuda", 1))
-    assert waited == [torch.device("cuda", 1)]

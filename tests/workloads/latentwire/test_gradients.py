@@ -94,20 +94,6 @@ def test_every_form_adds_the_same_gradients_and_counts_its_passes(
     assert counts["syncs"] == 0
 
 
-def test_a_chatty_training_reads_every_term_twice_and_counts_broken_ones() -> None:
-    objective = Linear()
-    objective.w1.data.fill_(torch.inf)
-    made = accumulator(objective, {"sync": "chatty"})
-    made.gradients(window(2, 2))
-    assert made.counts["syncs"] == 2 * 2 * 2 * 6
-    assert made.counts["broken_terms"] == 2 * 6
-
-
-def test_a_rank_without_rows_adds_nothing() -> None:
-    objective = Linear()
-    assert accumulator(objective).gradients(window()).tolist() == [0.0] * 6
-
-
 @pytest.mark.parametrize(
     ("above", "sizes", "steps", "retries"), [(1, (4,), 1 + 1 + 4, 2), (2, (4,), 1 + 2, 1), (4, (4,), 1, 0)]
 )

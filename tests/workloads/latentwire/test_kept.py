@@ -10,10 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import checkpoint
-from perfsweep.workloads.latentwire.checkpoint import facts_of_training
-from perfsweep.workloads.latentwire.config import SIZES, LatentWireConfig
 from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.kept import write_additions, write_results
 from perfsweep.workloads.latentwire.maths.answer_scores import Interval
@@ -60,11 +56,6 @@ def test_losses_scores_and_answers_are_written(tmp_path: Path) -> None:
     assert "Grün" in lines[3] and json.loads(lines[3])["id"] == "b"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none cannot be written .*; name another folder"):
-        write_results(tmp_path / "none", {}, [], [])
-
-
 @pytest.mark.parametrize(("folders", "base"), [((), None), (("/a", "/b"), "/b")])
 def test_additions_are_an_adapter_of_the_model_they_belong_to(
     tmp_path: Path, folders: tuple[str, ...], base: str | None
@@ -90,51 +81,3 @@ def test_additions_are_an_adapter_of_the_model_they_belong_to(
         for part in "AB"
     }
     assert torch.equal(tensors[f"{start}.self_attn.q_proj.lora_A.weight"], lora.layers[0].q.a)  # type: ignore[union-attr]
-
-
-def test_facts_are_what_must_agree_where_a_training_goes_on() -> None:
-    config = LatentWireConfig(preset="test", latents=3, lora_rank=2, lora_targets=["q"], dropout=0.5)
-    facts = facts_of_training(config, {1: "y", 0: "x"}, ("d0", "d1"), (7, 2))
-    assert facts["sizes"] == {name: getattr(config.sizes, name) for name in SIZES}
-    assert facts["sizes"]["latents"] == 3
-    assert facts["frozen_models"] == ["x", "y"]
-    assert (facts["data"], facts["data_order"]) == (["d0", "d1"], [7, 2])
-    own = {"norm": "post", "dropout": 0.5, "dtype": "float32", "lora_rank": 2, "lora_alpha": 16.0}
-    assert {name: facts[name] for name in own} == own
-    assert (facts["lora_layers"], facts["deep_prefix"], facts["lora_targets"]) == (None, False, ["q"])
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("{", "has no readable checkpoint.json"),
-        ("[]", "checkpoint.json is not LatentWire's"),
-        ('{"format": "other"}', "checkpoint.json is not LatentWire's; name another folder"),
-        (
-            '{"format": "perfsweep.latentwire", "version": 2}',
-            "has version 2, and version 1 is read here; run the training again with keep=FOLDER",
-        ),
-    ],
-)
-def test_a_folder_that_holds_no_checkpoint_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
-    (tmp_path / "checkpoint.json").write_text(text)
-    with pytest.raises(ConfigError, match=rf"^workload\.resume=.*{sentence}"):
-        checkpoint.read(tmp_path)
-    with pytest.raises(ConfigError, match=r"^workload\.folder="):
-        checkpoint.read(tmp_path, "folder")
-
-
-@pytest.mark.parametrize(
-    ("found", "sentence"),
-    [
-        ({}, r"has a as missing, expected \[2\]; copy the checkpoint again"),
-        ({"a": torch.ones(3)}, r"has a as \[3\], expected \[2\]"),
-        ({"a": torch.ones(2), "z": torch.ones(1), "b": torch.ones(1)}, "has b, which is not trained here"),
-    ],
-)
-def test_tensors_that_are_not_those_that_are_trained_are_named(found: dict, sentence: str) -> None:
-    expected = {"a": torch.zeros(2)}
-    checkpoint._require_equal_shapes(Path("f"), {"a": torch.ones(2)}, expected)
-    checkpoint._require_equal_shapes(Path("f"), {**found, "a": torch.ones(2)}, expected, whole=False)
-    with pytest.raises(ConfigError, match=sentence):
-        checkpoint._require_equal_shapes(Path("f"), found, expected)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,28 +147,6 @@ def test_a_course_ends_as_soon_as_it_has_reached_what_was_asked(monkeypatch: pyt
     taught = Taught(monkeypatch, 0.5, 0.8, 0.9)
     assert taught.learn(steps=99, test_every=2, until=0.8) == 0.8
     assert taught.tested == [2, 4]
-
-
-def test_the_first_steps_of_a_course_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    taught = Taught(monkeypatch, 0.0)
-    taught.learn(steps=7, test_every=100, until=1.0)
-    rates = [before - after for before, after in pairwise(taught.weights)]
-    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1], rel=0.05)
-
-
-@pytest.mark.parametrize(("device", "precision"), [("cpu", "off"), ("cuda", "bf16")])
-def test_a_gpu_teaches_in_half_the_width(
-    monkeypatch: pytest.MonkeyPatch, device: str, precision: str
-) -> None:
-    asked: list[tuple[str, str]] = []
-
-    def noted(level: str, where: torch.device) -> AbstractContextManager[None]:
-        asked.append((level, where.type))
-        return nullcontext()
-
-    monkeypatch.setattr(pretrain, "autocast", noted)
-    Taught(monkeypatch, 1.0).learn(device, steps=1)
-    assert asked == [(precision, device)]
 
 
 @pytest.mark.parametrize(("reached", "status"), [([0.9, 0.8], 0), ([0.9, 0.79], 1), ([0.1, 0.9], 1)])

@@ -76,11 +76,6 @@ def test_the_latent_arm_reads_what_training_would_show_the_model(workload: Laten
     assert score.top1 == sum(row.argmax().item() == a for row, a in zip(logits, answers, strict=True)) / 4
 
 
-@pytest.mark.parametrize(("ids", "kept"), [([4, 5, 9, 4], [4, 5]), ([4, 5], [4, 5]), ([9], []), ([], [])])
-def test_an_answer_ends_where_the_model_ends_it(ids: list[int], kept: list[int]) -> None:
-    assert scores._until(ids, 9) == kept
-
-
 def test_answers_are_the_models_own_words_and_judged_by_them(workload: LatentWire) -> None:
     layout, lm = workload.arm.layouts[0], workload.arm.models[0].lm
     example = workload.arm.corpus.held_out[0]

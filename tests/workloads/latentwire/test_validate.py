@@ -39,8 +39,6 @@ def test_arms_that_agree_pass_and_an_arm_that_learns_other_tokens_does_not(capsy
         (["--arm", "speed=on"], "toggle speed is unknown"),
         (["--preset", "huge"], "workload.preset=huge cannot be used"),
         (["--steps", "0"], "--steps 0 cannot be used: it must be at least 1"),
-        (["--batch", "-1"], "--batch -1 cannot be used"),
-        (["--examples", "0"], "--examples 0 cannot be used"),
     ],
 )
 def test_what_cannot_be_validated_is_said_in_a_sentence(capsys, arguments, message) -> None:

@@ -15,7 +15,6 @@ import torch
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.probe1d.config import Probe1DConfig
-from perfsweep.workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 from perfsweep.workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
@@ -103,18 +102,3 @@ def write_problem(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def as_data() -> Callable[..., ProbeData]:
-    """A problem from a dense matrix [N, L] and labels [N] or [N, C]."""
-
-    def build(dense: np.ndarray, labels: np.ndarray, classes: int | None = None) -> ProbeData:
-        rows, columns = np.nonzero(dense)
-        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
-        x = clean_csr(indptr, columns, dense[rows, columns].astype(np.float32), dense.shape[1])
-        if labels.ndim == 2:
-            return ProbeData("dense", x, Labels(labels.shape[1], multi=torch.from_numpy(labels.astype(bool))))
-        return ProbeData("dense", x, Labels(classes or int(labels.max()) + 1, ids=torch.from_numpy(labels)))
-
-    return build

@@ -50,30 +50,3 @@ def test_an_illegal_combination_is_refused_naming_both_leaves(levels, names):
 def test_a_slab_size_that_is_no_positive_number_is_refused(size):
     with pytest.raises(ConfigError, match="slab_size"):
         SPACE.legal({"slab_size": size})
-
-
-def test_baselines_of_the_stop_test_follow_the_solver():
-    stops = [SPACE.complete({"solver": solver})["consistent_stop"] for solver in ("naive", "late", "newton")]
-    assert stops == ["seed", "mismatch", "scaled"]
-
-
-CHAIN = [
-    {"consistent_stop": "scaled"},
-    {"skip_zero_grad": "exact"},
-    {"cache_row_idx": "on"},
-    {"label_free": "on"},
-    {"csc_layout": "on"},
-    {"compile": "on"},
-    {"active_set": "pair"},
-    {"warm_start": "on"},
-    {"confusion_search": "on"},
-]
-
-
-@pytest.mark.parametrize("solver", ["naive", "late"])
-def test_the_whole_chain_is_legal_from_both_starts(solver):
-    levels = SPACE.complete({"solver": solver})
-    for step in CHAIN:
-        levels = SPACE.closure(step, onto=levels)
-    assert all(levels[name] == value for step in CHAIN for name, value in step.items())
-    assert levels["solver"] == solver

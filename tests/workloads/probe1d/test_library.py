@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from documented import ROOT, blocks, execute
 from scipy import sparse
@@ -65,16 +64,6 @@ def test_losses_are_those_of_the_probes_on_their_rows(activations, dtype):
     assert np.abs(probes.losses - cost.mean(0)).max() <= 2e-7
     assert probes.losses_held_out is not None
     assert np.abs(probes.losses_held_out - cost[:50].mean(0)).max() <= 2e-7
-
-
-@pytest.mark.parametrize(
-    "kind", [sparse.coo_array, torch.from_numpy, lambda x: torch.from_numpy(x).to_sparse_csr()]
-)
-def test_every_kind_of_matrix_gives_the_same_probes(activations, kind):
-    dense, labels = activations
-    expected = fit_probes(dense, labels)
-    found = fit_probes(kind(dense), torch.from_numpy(labels), slab_size=2)
-    assert np.allclose(expected.losses, found.losses, rtol=0, atol=1e-6)
 
 
 def test_flags_and_held_out_rows_are_taken(activations):

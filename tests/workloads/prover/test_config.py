@@ -14,7 +14,6 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover import random_policy, read_problem, save_policy
 from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.variants import TOGGLES
 from perfsweep.workloads.prover.workload import Prover
 
 
@@ -22,33 +21,17 @@ from perfsweep.workloads.prover.workload import Prover
     ("field", "wrong", "right", "rule"),
     [
         ("size", 0, 1, "a whole number from 1"),
-        ("size", True, 2, "a whole number from 1"),
-        ("embedding", 0, 1, "null or a whole number from 1"),
         ("width", 1.5, 1, "null or a whole number from 1"),
-        ("provable_limit", 0, 1, "a whole number from 1"),
-        ("data_seed", -1, 0, "a whole number from 0"),
         ("policy_seed", -1, 0, "a whole number from 0"),
-        ("query_seed", -1, 0, "a whole number from 0"),
-        ("corruption_seed", -1, 0, "a whole number from 0"),
-        ("distractors", -1, 0, "a whole number from 0"),
         ("layers", -1, 0, "null or a whole number from 0"),
-        ("imitation", -1, 0, "a whole number from 0"),
         ("queries", 0, None, "null or a whole number from 1"),
-        ("corruptions", 0, 1, "null or a whole number from 1"),
         ("arity", 5, 4, "a whole number from 1 to 4"),
-        ("arity", 0, 3, "a whole number from 1 to 4"),
         ("hide", 0, 0.01, "between 0 and 1"),
         ("hide", 1, 0.99, "between 0 and 1"),
         ("gain", 0, 0.1, "a number above 0"),
         ("memory_gb", 0, 0.5, "null or a number above 0"),
         ("modes", "up", "tail, head", "a list of: head, tail, both"),
-        ("modes", ",", "both,", "a list of: head, tail, both"),
-        (
-            "data",
-            "family",
-            "./family",
-            "the path of a folder with a slash in it, such as ./family, or one of",
-        ),
+        ("data", "family", "./family", "the path of a folder with a slash in it, such as ./family"),
         ("weights", "", "p.pt", "null or the path of a file"),
     ],
 )
@@ -73,20 +56,6 @@ def test_what_is_about_random_weights_cannot_stand_beside_a_file(field: str, val
     ProverConfig(**{field: value})
 
 
-def test_narrow_ids_are_for_data_that_have_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    (dtype,) = [toggle for toggle in TOGGLES if toggle.name == "index_dtype"]
-    refused = dtype.level("int16").refused
-    assert refused is not None
-    found = {}
-    for largest in (2**15 - 1, 2**15):
-        monkeypatch.setattr(ProverConfig, "largest_id", largest)
-        found[largest] = refused(ProverConfig(), {})
-    assert found == {
-        2**15 - 1: None,
-        2**15: "ids reach 32768, and int16 ends at 32767: use index_dtype=int32",
-    }
-
-
 def test_the_largest_id_is_that_of_the_data_itself() -> None:
     few, many = (ProverConfig(data="kinship", size=size).largest_id for size in (1, 3))
     assert 0 < few < many
@@ -99,9 +68,7 @@ FOLDER = {"train.txt": "f(ann,bob).", "test.txt": "h(ann,bob).", "rules.txt": "r
     ("changed", "config", "says"),
     [
         ({"train.txt": "f(ann,Paris).", "rules.txt": "r:1:f(x,Paris) -> h(x,Paris)"}, {}, "the term 'Paris'"),
-        ({"rules.txt": "r:1:f(x,bob) -> h(x,x)"}, {}, "the constant 'bob'"),
         ({"train.txt": "f(ann,bob,cy)."}, {}, "line 1: has more than 2 arguments; set workload.arity"),
-        ({"rules.txt": "r:1: -> h(x,y)"}, {}, "line 1: has an empty body or head"),
         ({}, {"arity": 3, "weights": "policy.pt"}, "there is no tensor arguments.2.weight"),
         ({}, {"weights": "policy.pt", "width": 9}, "workload.width=9 is not its 8; leave it out"),
         ({"test.txt": "f(ann,cy)."}, {"weights": "policy.pt"}, "line 1: asks about the constant cy"),

@@ -123,13 +123,6 @@ def test_training_leaves_padding_zero_in_every_table(problem, tmp_path):
     assert not any(after[name][0].any() for name in ("P", "U", "V", "V2"))
 
 
-def test_weights_of_other_sizes_are_refused_with_what_to_set(kept, set_up):
-    with pytest.raises(
-        ConfigError, match=r"workload\.weights=.*: workload\.width=48 is not its 32; leave it out"
-    ):
-        set_up(FAST, weights=str(kept[1] / "policy.pt"), width=48, **ASKED)
-
-
 def test_nothing_is_kept_of_a_job_that_has_not_ended_or_where_nothing_can_be_written(kept, set_up, tmp_path):
     with pytest.raises(ConfigError, match=r"keep: the job has not ended"):
         set_up(FAST, **ASKED).keep(tmp_path)

@@ -195,7 +195,6 @@ def changed_state(**changed):
             {"atom_embedder": None},
             r"do not say its atom_embedder\. Give atom_embedder=transe or atom_embedder=sum",
         ),
-        ({}, {"state_embedder": None}, r"do not say its state_embedder\. Give state_embedder=mean or"),
         (
             {},
             {"atom_embedder": "rotate"},
@@ -271,10 +270,8 @@ def test_walks_are_those_of_the_oracle_with_slots_that_count_alike():
     ("changed", "says"),
     [
         ({"atom_embedder": None}, "Give workload.atom_embedder=transe or workload.atom_embedder=sum"),
-        ({"width": 48}, "workload.width=48 is not its 32; leave it out"),
         ({"variables": 1000}, "workload.variables=1000 are"),
         ({"data": "./nowhere"}, "workload.data=nowhere is no folder"),
-        ({"weights": "nowhere.pt"}, "workload.weights=nowhere.pt: there is no such file"),
         ({"weights": None}, "workload.atom_embedder=transe is about a policy's file"),
     ],
 )

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from types import SimpleNamespace
-
 import pytest
-import torch
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from perfsweep.pipelines.trial.failures import is_oom
-from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.data.knowledge import ATOMS
-from perfsweep.workloads.prover.evidence import step_slope
-from perfsweep.workloads.prover.maths.results import ranked
-from perfsweep.workloads.prover.workload import chosen_queries
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
@@ -161,49 +152,9 @@ def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
     assert 0.28 <= clock.seconds["policy"] / sum(clock.seconds.values()) <= 0.60
 
 
-@pytest.mark.workloads
-def test_masking_saves_no_pair_and_no_state(solve):
-    masked, naive = (
-        solve({"skip_done": value}, kind="counting").counters() for value in ("where_mask", "none")
-    )
-    assert masked["masked_rows"] > 0
-    for name in ("row_steps", "fact_pairs", "rule_pairs", "states_evaluated", "bytes_packed"):
-        assert masked[name] == naive[name]
-
-
-def test_the_slope_of_step_times_is_zero_where_a_step_costs_the_same_and_one_where_it_follows_activity():
-    flat = [{"row_steps": 8, "active": active, "step_ms": 5.0} for active in (8, 4, 2, 0)]
-    steep = [{"row_steps": 8, "active": active, "step_ms": 1.0 * active} for active in (8, 4, 2, 0)]
-    assert step_slope(flat) == pytest.approx(0, abs=1e-9)
-    assert step_slope(steep) == pytest.approx(1)
-    assert math.isnan(step_slope(flat[:1]))
-
-
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
     monkeypatch.setattr("perfsweep.workloads.prover.variants.screening.DELTA", 1e-4)
     assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
-
-
-def test_a_kept_value_is_used_only_for_the_very_same_state(set_up):
-    """Two states with one hash: the second must be evaluated, not looked up."""
-    workload = set_up({"dedup": "global"})
-    values = workload.arm.values
-    states = torch.zeros(2, 6, 3, dtype=torch.int64)
-    states[:, 0] = workload.kb.facts[:2]
-    right = workload.arm.policy.values(states)
-    import perfsweep.workloads.prover.maths.state_values as module
-
-    original, module.hash_states = (
-        module.hash_states,
-        lambda states, base: torch.ones(len(states), dtype=torch.int64),
-    )
-    try:
-        values.forget()
-        for _ in range(2):
-            assert torch.allclose(values(states), right)
-            assert torch.allclose(values(states.flip(0)), right.flip(0))
-    finally:
-        module.hash_states = original
 
 
 def test_the_ladder_is_climbed_once_and_remembered(set_up):
@@ -211,11 +162,6 @@ def test_the_ladder_is_climbed_once_and_remembered(set_up):
     assert first.task.slab == second.task.slab
     assert first.task.slab in (8, 16, 32, 64)
     assert first.counters()["probe_steps"] == second.counters()["probe_steps"] > 0
-
-
-def test_ranks_are_kept_by_query(naive):
-    result = naive[0].job.results["both"]
-    assert len(ranked(result.outcome, result.sizes).rank) == 6
 
 
 def test_rows_that_find_no_room_wait_and_get_their_turn(solve):
@@ -239,22 +185,3 @@ def test_a_step_in_which_every_row_is_forced_values_nothing(solve, tmp_path):
     found = solve(levels, data=str(tmp_path), corruptions=1, modes="tail").job.results["tail"]
     assert found.outcome["success"].tolist() == [True, False]
     assert found.outcome["depth"].tolist()[0] == 1
-
-
-def test_queries_lie_where_the_facts_do():
-    vocabulary = SimpleNamespace(encode=lambda triple: (1, *triple))
-    config = ProverConfig(queries=2)
-    asked = SimpleNamespace(test=((2, 3), (4, 5), (2, 3), (6, 7)))
-    kb = SimpleNamespace(vocabulary=vocabulary, facts=torch.zeros(1, device="meta"))
-    assert chosen_queries(asked, kb, config).device.type == "meta"
-    kb.facts = torch.zeros(1)
-    few, all_of_them = (chosen_queries(asked, kb, ProverConfig(queries=count)) for count in (2, 9))
-    assert few.tolist() == all_of_them[:2].tolist() and len(all_of_them) == 3
-
-
-def test_kernels_count_bytes_and_layers_of_the_states_they_made(solve):
-    workload = solve(NATIVE, kind="counting", queries=2, corruptions=3)
-    counters = workload.counters()
-    assert counters["bytes_packed"] == counters["states_real"] * ATOMS * 3 * 4
-    layers = workload.shape_of_policy.layers + 1
-    assert counters["fused_rows"] > 0 and counters["fused_rows"] % layers == 0

@@ -11,7 +11,7 @@ import pytest
 from scripted import Start, Write, run
 
 from perfsweep.workloads.script.edits.patch import patch
-from perfsweep.workloads.script.edits.site import FORWARD, LOADER, OPTIMIZER, RESET, Site
+from perfsweep.workloads.script.edits.site import Site
 
 MODULE = """
 from torch import nn, optim
@@ -58,24 +58,6 @@ def seen(start: Start, write: Write) -> Seen:
         return list(script.sight().sites)
 
     return look
-
-
-def of(sites: list[Site], what: str) -> Site:
-    (found,) = (site for site in sites if site.what == what)
-    return found
-
-
-def test_calls_in_a_module_of_the_users_are_found_with_their_columns(seen: Seen, tmp_path: Path) -> None:
-    sites = seen(SCRIPT, trainer=MODULE)
-    file = str(tmp_path / "trainer.py")
-    assert {site.file for site in sites} == {file}, "each place once"
-    loader, optimizer, forward = of(sites, LOADER), of(sites, OPTIMIZER), of(sites, FORWARD)
-    assert (optimizer.called, optimizer.end, optimizer.options) == ("AdamW", (8, 39), ("foreach", "fused"))
-    assert (loader.line, loader.workers) == (17, 0) and "batch_size" in loader.given
-    assert forward.holders[0].name == "self.model" and forward.tensor and forward.device == "cpu"
-    assert [line.line for line in forward.lines] == [11, 7]
-    assert of(sites, RESET).line == 12
-    assert all(site.is_users for site in sites)
 
 
 def test_what_is_seen_becomes_a_patch_that_is_python(seen: Seen, tmp_path: Path) -> None:

@@ -7,9 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterating
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
@@ -57,7 +55,6 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
     ("asked", "given", "name", "level", "words"),
     [
         ([], {}, "num_workers", 2, "makes no DataLoader before its first iteration ends"),
-        ([{}], {}, "num_workers", 2, None),
         ([WORKERS, WORKERS], {}, "num_workers", 2, "has loaders with num_workers=2 already"),
         ([{}], {}, "persistent_workers", "on", NO_WORKERS),
         ([{}], {"num_workers": 1}, "persistent_workers", "on", None),
@@ -69,7 +66,6 @@ NO_WORKERS = "has loaders without workers; combine it with toggles.num_workers"
             "has loaders with persistent_workers=True already",
         ),
         ([{**WORKERS, "prefetch_factor": 4}], {}, "prefetch_factor", 4, "has loaders with prefetch_factor=4"),
-        ([{**WORKERS, "prefetch_factor": 2}], {}, "prefetch_factor", 4, None),
     ],
 )
 def test_a_level_that_cannot_act_says_why(
@@ -78,27 +74,3 @@ def test_a_level_that_cannot_act_says_why(
     seen = Seen(*asked, **given)
     found = loaders.obstacle(name, seen.scene, level)
     assert found is None if words is None else found is not None and found.startswith(words)
-
-
-def test_a_level_is_given_as_the_value_that_loaders_take() -> None:
-    seen = Seen()
-    loaders.give("pin_memory", seen.scene, "on")
-    loaders.give("num_workers", seen.scene, "2")
-    assert seen.options.given == {"pin_memory": True, "num_workers": 2}
-
-
-def test_a_kept_iterator_draws_what_a_new_one_would_have_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    monkeypatch.setattr(Iterating, "_reset", lambda one, loader, first_iter=False: seen.append(first_iter))
-    options, before = LoaderOptions(), Iterating._reset
-    loader: Any = SimpleNamespace(generator=torch.Generator().manual_seed(1))
-    new = torch.Generator().manual_seed(1)
-    with ExitStack() as undo:
-        loaders.keep_workers(SimpleNamespace(loaders=options, undo=undo), "on")  # type: ignore[arg-type]
-        assert options.given == {"persistent_workers": True}
-        Iterating._reset(None, loader, True)  # type: ignore[arg-type]
-        assert torch.equal(loader.generator.get_state(), new.get_state()), "it has drawn already"
-        Iterating._reset(None, loader)  # type: ignore[arg-type]
-    torch.empty((), dtype=torch.int64).random_(generator=new)
-    assert torch.equal(loader.generator.get_state(), new.get_state())
-    assert seen == [True, False] and Iterating._reset is before

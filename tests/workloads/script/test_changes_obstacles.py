@@ -61,17 +61,13 @@ def scene(**facts: Any) -> Any:
     return SimpleNamespace(own=own, watched=Seen(**seen), **given)
 
 
-CLOSURE = "computes gradients in a closure that LBFGS calls"
 RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
-    (attention.obstacle, "math", {}, None),
     (attention.obstacle, "math", {"attention": SimpleNamespace(before=0)}, "is not seen to call scaled_dot"),
-    (autocasting.obstacle, "bf16", {}, None),
-    (autocasting.obstacle, "fp16", {}, None),
     (autocasting.obstacle, "bf16", {"reasons": {"amp": "autocasts"}}, "autocasts itself"),
     (autocasting.obstacle, "bf16", {"modules": [HALF]}, "keeps its parameters in 16 bits itself"),
     (autocasting.obstacle, "bf16", {"modules": [HALF, IMAGES]}, None),
     (autocasting.obstacle, "bf16", {"modules": [DOUBLE]}, "keeps its parameters in float64"),
-    (autocasting.obstacle, "fp16", {"closures": {"LBFGS"}}, CLOSURE),
+    (autocasting.obstacle, "fp16", {"closures": {"LBFGS"}}, "computes gradients in a closure that LBFGS"),
     (autocasting.obstacle, "fp16", {"backward_calls": 0}, "is not seen to call backward"),
     (
         compilation.obstacle,
@@ -79,18 +75,13 @@ RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
         {"reasons": {"compile": "calls torch.compile"}},
         "calls torch.compile itself",
     ),
-    (compilation.late_obstacle, "default", {"drops": {False}}, None),
-    (compilation.late_obstacle, "reduce_overhead", {"drops": {True}}, None),
     (compilation.late_obstacle, "reduce_overhead", {"drops": {False}}, "zeroes gradients, whose memory"),
     (compilation.late_obstacle, "reduce_overhead", {"drops": {False}, "levels": {"zero_grad": "none"}}, None),
     (compilation.late_obstacle, "reduce_overhead", {"backward_calls": 2}, "adds up gradients of several"),
-    (copies.obstacle, "on", {}, None),
     (copies.obstacle, "on", {"pinned_batches": 0}, "has no batches in pinned memory"),
-    (gradients.obstacle, "zero", {"drops": {True}}, None),
     (gradients.obstacle, "zero", {"drops": {False}}, "zeroes its gradients itself"),
     (gradients.obstacle, "none", {"drops": {True}}, "drops its gradients itself"),
     (gradients.late_obstacle, "none", {}, "does not call zero_grad"),
-    (kept.obstacle, "kept", {}, None),
     (kept.obstacle, "kept", {"batches": 0}, "trains on no batch of a DataLoader"),
     (kept.obstacle, "kept", {"epoch": False}, "reads a stream"),
     (memory_format.obstacle, "on", {"modules": [IMAGES], "dims": {IMAGES: {4}}}, None),

@@ -161,8 +161,3 @@ def test_what_a_script_asks_for_itself_is_seen_and_given_way_to_the_level(kind) 
     optimiser, seen = made(kind, "fused", foreach=True)
     assert seen.asked == {"foreach"}
     assert optimiser.defaults["fused"] is True and optimiser.defaults["foreach"] is False
-
-
-def test_an_optimiser_without_the_implementation_is_left_as_it_is() -> None:
-    optimiser, _ = made(torch.optim.Rprop, "fused")
-    assert optimiser.defaults["foreach"] is None, "as where nothing is asked for"

@@ -21,7 +21,6 @@ from perfsweep.workloads.script.config import ScriptConfig
             "a.b",
             "one of auto, optimizer.step, backward, loader, marks, or package.module:function",
         ),
-        ("iteration", "a:b", "a:b()", "one of auto"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(name: str, last: Any, beyond: Any, rule: str) -> None:

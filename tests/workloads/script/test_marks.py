@@ -128,9 +128,7 @@ def test_workers_cannot_act_on_batches_that_were_taken_before(
     assert ("num_workers=2" not in obstacles(script.scene)) == acts
 
 
-@pytest.mark.parametrize(
-    ("args", "cadence"), [("", 32), ("--accumulate=4", 8), ("--batch_size=256 --accumulate=2", 1)]
-)
+@pytest.mark.parametrize(("args", "cadence"), [("--accumulate=4", 8), ("--batch_size=256 --accumulate=2", 1)])
 def test_timed_regions_are_whole_epochs_where_these_are_short(start: Start, args: str, cadence: int) -> None:
     assert start("plain.py", args=args).cadence == cadence
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from scripted import run, started
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import output
-from perfsweep.workloads.script.output import Bounded
 
 
 def test_a_script_that_prints_without_end_does_not_fill_the_disk(
@@ -32,10 +30,6 @@ def test_a_script_that_prints_without_end_does_not_fill_the_disk(
         ("import sys; sys.exit('no data in here')", "with status 1, .*: no data in here"),
         ("import sys; print('gone', file=sys.stderr); sys.exit(3)", "with status 3, .*: gone"),
         ("raise SystemExit", "with status 0, before its iterations were measured$"),
-        (
-            "import argparse as a; p = a.ArgumentParser(); p.add_argument('x'); p.parse_args()",
-            "with status 2, .*error: the following arguments are required: x",
-        ),
     ],
 )
 def test_a_script_that_ends_itself_is_quoted(
@@ -43,27 +37,3 @@ def test_a_script_that_ends_itself_is_quoted(
 ) -> None:
     with pytest.raises(ConfigError, match=message), started(tmp_path, text):
         pass
-
-
-@pytest.mark.parametrize(
-    ("writes", "at_once", "late", "left_out"),
-    [
-        (["abcde"], "abcde", "", 0),
-        (["abcd", "efg"], "abcde", "fg", 0),
-        (["abcde", "fg", "hij"], "abcde", "fghij", 0),  # without fg there would be three bytes
-        (["abcde", "fg", "hij", "k"], "abcde", "hijk", 2),
-        (["abcdefghijk"], "abcde", "hijk", 2),
-    ],
-)
-def test_what_passes_at_once_and_what_in_the_end(
-    writes: list[str], at_once: str, late: str, left_out: int
-) -> None:
-    target = io.BytesIO()
-    stream = Bounded(target, 5, 4)
-    for text in writes:
-        assert stream.write(text.encode()) == len(text)
-    assert target.getvalue().decode() == at_once
-    stream.end()
-    gap = f"\n... {left_out / 2**20:.1f} MB left out ...\n" if left_out else ""
-    assert target.getvalue().decode() == at_once + gap + late
-    assert stream.last.decode() == "".join(writes)

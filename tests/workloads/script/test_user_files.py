@@ -14,17 +14,13 @@ from perfsweep.workloads.script.user_files import UserFiles, WriteRefused
 
 WRITES = {
     "open": "open('there.txt', 'a')",
-    "descriptor": "import os; os.open('new.txt', os.O_CREAT | os.O_WRONLY)",
-    "folder": "import os; os.makedirs('out/deep')",
     "remove": "import os; os.remove('there.txt')",
     "tree": "import shutil; shutil.rmtree('full')",
-    "link": "import os; os.symlink('there.txt', 'new.txt')",
     "through a link": "open('linked/new.txt', 'w')",
     "elsewhere and back": "import os; os.chdir('/'); open(HERE + '/new.txt', 'w')",
     "database": "import sqlite3; sqlite3.connect('new.db')",
     "torch.save": "import torch; torch.save({}, 'new.pt')",
     "archive": "import torch; torch._C.PyTorchFileWriter('new.pt2')",  # as torch.export.save has it
-    "safetensors": "import torch, safetensors.torch as s; s.save_file({'a': torch.ones(1)}, 'new.st')",
 }
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from loops import loop
 from scripted import Start, Write, run
 
-from perfsweep.workloads.api import Context, Device
 from perfsweep.workloads.script.config import ScriptConfig
 from perfsweep.workloads.script.toggles import TOGGLES
 from perfsweep.workloads.script.workload import Script
@@ -67,30 +65,6 @@ def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
     assert script.progress() == 0
     assert run(script, 4).progress() == 4 * each
     assert script.counters()["iterations"] == 4
-
-
-def test_examples_of_every_rank_count(start: Start, write: Write) -> None:
-    script = run(start(write(loop(head=LOADED, step=FROM_LOADER))), 2)
-    script.context = Context(Device(), script.context.scratch_dir, script.context.cache_dir, world=3)
-    assert script.progress() == 2 * 2 * 3
-
-
-def test_evidence_is_the_first_gradient_after_it_was_asked_for(start: Start, write: Write) -> None:
-    script = start(write(loop()))
-    assert set(script.evidence().tensors) == {"losses", "parameters"}
-    script.prepare_evidence()
-    net = vars(sys.modules["__main__"])["net"]
-    run(script, 1)
-    first = torch.cat([p.grad.flatten() for p in net.parameters()])
-    loss = vars(sys.modules["__main__"])["loss"].item()
-    assert script.numbers() == {"last_loss": loss}
-    found = run(script, 2).evidence()
-    assert torch.equal(found.tensors["first_gradient"], first)
-    assert len(found.tensors["losses"]) == 4 and found.tensors["losses"][1] == loss
-    assert torch.equal(
-        found.tensors["parameters"], torch.cat([p.detach().flatten() for p in net.parameters()])
-    )
-    assert found.numbers == {"iterations": 3.0}
 
 
 def test_a_script_that_updates_by_hand_shows_the_gradients_of_its_models(start: Start, write: Write) -> None:

@@ -29,7 +29,7 @@ def ran(tmp_path: Path, delay: int, **config: int) -> Selftest:
     return workload
 
 
-@pytest.mark.parametrize(("delay", "products"), [(0, 800), (1, 808), (3, 824), (10, 880), (100, 1600)])
+@pytest.mark.parametrize(("delay", "products"), [(0, 800), (1, 808), (100, 1600)])
 def test_a_delay_is_that_many_per_cent_more_products(tmp_path: Path, delay: int, products: int) -> None:
     workload = ran(tmp_path, delay, products=400)
     assert workload.counters() == {"products": products}

@@ -23,11 +23,3 @@ def test_an_iteration_costs_within_half_of_what_upstream_counts(start, steps) ->
     found, (ops, reads) = counting.result(), UPSTREAM[steps]
     assert 1 / 1.5 <= (found["ops"] or 0) / ops <= 1.5
     assert 1 / 1.5 <= ((found["host_reads"] or 0) - OPTIMIZER) / reads <= 1.5
-
-
-def test_the_naive_path_multiplies_deltas_in_every_masked_pass(start) -> None:
-    workload = start(config=QUIET)
-    deltas = workload.arm.deltas(workload.arm.decomposition.operands())
-    operands = workload.arm.decomposition.operands(deltas)
-    assert all(pair.delta is not None and pair.delta.requires_grad for pair in operands.values())
-    assert workload.arm.multiplies_deltas

@@ -62,17 +62,6 @@ def test_all_exact_paths_together_have_the_naive_gradients(gradients_of) -> None
         assert (arm[name] - gradient).norm() <= 1e-11 * gradient.norm().clamp(min=1e-6), name
 
 
-@pytest.mark.parametrize("config", [SMALL, {**QUIET, "preset": "tms_5-2_test", "batch_size": 8}])
-def test_every_way_to_the_device_brings_the_same_batches(start, run, config) -> None:
-    curves = []
-    for levels in ({}, {"loader": "memmap_batched"}):
-        log: list[dict[str, float]] = []
-        run(start(config={**config, "log_every": 1}, log=log.append, **levels), 3)
-        curves.append([row["train/loss/total"] for row in log])
-    assert len(set(curves[0])) == 3
-    assert curves[1] == pytest.approx(curves[0], rel=1e-6)
-
-
 def test_a_seed_decides_on_values_masks_and_batches(start, run) -> None:
     first, same, other = (start(config=SMALL, seed=seed) for seed in (3, 3, 4))
     orders = [one.arm.feed.fetch().values for one in (first, same, other)]
@@ -106,13 +95,6 @@ def test_a_warm_up_brings_components_near_their_weights_and_leaves_no_gradient(s
     assert a < b
 
 
-def test_a_training_begins_with_the_values_that_are_given_and_has_no_warm_up(start, network, tokens) -> None:
-    first = start(config=OWN, given=Given(network, tokens))
-    kept = {name: value + 1 for name, value in values(first).items()}
-    second = start(config={**OWN, "warmup_steps": 20}, given=Given(network, tokens, kept))
-    assert all(torch.equal(value, kept[name]) for name, value in values(second).items())
-
-
 @pytest.mark.parametrize(("rows", "asked", "batches"), [(300, 2, [4, 4]), (300, 50, [4, 4, 4]), (40, 5, [1])])
 def test_no_more_is_held_out_than_there_is(start, network, tokens, rows, asked, batches) -> None:
     given = Given(network, tokens[:rows])
@@ -120,14 +102,3 @@ def test_no_more_is_held_out_than_there_is(start, network, tokens, rows, asked, 
     held_out = workload.arm.held_out_batches()
     assert [len(batch) for batch in held_out] == batches
     assert np.array_equal(torch.cat(held_out), workload.arm.held_out.values[: sum(batches)])
-
-
-def test_a_training_that_goes_on_has_what_is_left_of_its_length(start, run) -> None:
-    workload = start(config={**SMALL, "steps": 10, "save_every": 4})
-    assert (workload.length, workload.cadence) == (10, 1000)
-    run(workload, 4)
-    workload.counters()
-    file = workload.context.scratch_dir / "checkpoint.pt"
-    again = start(config={**SMALL, "steps": 10, "resume": str(file)})
-    assert again.length == 6
-    assert again.arm.feed.taken == 4

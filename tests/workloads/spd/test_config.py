@@ -13,24 +13,17 @@ from perfsweep.workloads.spd.config import SpdConfig
 
 EDGES: list[tuple[str, Any, Any]] = [
     *((name, 1, 0) for name in ("batch_size", "seq_len", "components", "log_every", "eval_batches")),
-    *((name, 1, 1.0) for name in ("batch_size", "seq_len", "steps", "eval_every")),
     *((name, 0, -1) for name in ("steps", "pgd_steps", "warmup_steps", "eval_every", "save_every")),
     *((name, 1e-9, 0.0) for name in ("lr", "warmup_lr", "pgd_step_size", "pnorm", "final_p")),
-    *(
-        (name, 0.0, -1e-9)
-        for name in ("final_lr", "clip_components", "clip_importance", "beta", "warmup_decay")
-    ),
-    *((name, 1e9, math.inf) for name in ("lr", "warmup_lr", "pnorm", "clip_components", "beta")),
+    *((name, 0.0, -1e-9) for name in ("final_lr", "clip_components", "beta", "warmup_decay")),
+    *((name, 1e9, math.inf) for name in ("lr", "beta")),
     *((name, 1.0, 1.001) for name in ("lr_warmup", "anneal_to")),
-    *((name, 0.0, -0.001) for name in ("lr_warmup", "anneal_from")),
-    ("anneal_from", 1.0, 1.001),
+    ("anneal_from", 0.0, -0.001),
     ("hidden", [1], [1, 0]),
-    ("hidden", [1], [1.0]),
     ("hidden", [1], []),
     ("modules", ["a"], []),
     ("counts", {"a": 1}, {"a": 0}),
     ("counts", {"a": 1}, {}),
-    ("counts", {"a": 1}, {"a": 1.5}),
     ("microbatches", 1, 0),
     ("microbatches", 4, 3),  # of four rows
     ("seq_len", 64, 65),  # the context of the target
@@ -58,8 +51,6 @@ OWN: dict[str, Any] = {"target": "pkg.mod:make", "tokens_path": "t.npy", "module
     ("changed", "field"),
     [
         ({"target": "pkg.mod"}, "target"),
-        ({"target": "pkg.mod:"}, "target"),
-        ({"target": "pkg.mod:make()"}, "target"),
         ({"target_path": "/"}, "target"),
         ({"tokens_path": None}, "target"),
         ({"vectors_path": "v.npy"}, "target"),
@@ -95,33 +86,11 @@ def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], name
         SpdConfig(**fields)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"anneal_from": 0.5, "anneal_to": 0.5},
-        {"schedule": "constant", "final_lr": 1},
-        {"schedule": "constant"},
-        {"resume": "c.pt"},
-        {"values_path": "v"},
-    ],
-)
-def test_fields_that_go_together_are_taken(fields: dict[str, Any]) -> None:
-    taken = SpdConfig(**fields)
-    assert {name: getattr(taken, name) for name in fields} == fields
-
-
 def test_modules_keep_the_recipes_numbers_unless_one_is_given() -> None:
     assert SpdConfig(components=7).recipe.modules == (("layers.*.attn.?", 7), ("layers.*.mlp.*", 7))
     assert SpdConfig(modules=["a", "b"]).recipe.modules == (("a", 40), ("b", 40))
     assert SpdConfig(modules=["a"], components=7).recipe.modules == (("a", 7),)
     assert SpdConfig(preset="lm_4l", modules=["a"]).recipe.modules == (("a", 650),)
-
-
-def test_sources_are_shared_only_by_terms_that_search_for_shared_ones() -> None:
-    assert SpdConfig().shares_sources
-    assert not SpdConfig(pgd_scope="datapoint").shares_sources
-    assert not SpdConfig(preset="tms_5-2").shares_sources
-    assert SpdConfig(preset="tms_5-2").toy and not SpdConfig().toy
 
 
 def test_a_term_that_a_recipe_lacks_is_searched_for_in_one_step() -> None:
@@ -136,14 +105,6 @@ def test_a_coefficient_is_a_number_from_zero(value: float) -> None:
     SpdConfig(coefficients={"pgd": 0.0})
     with pytest.raises(ConfigError, match=rf"coefficients: pgd={value} must be a number from 0"):
         SpdConfig(coefficients={"pgd": value})
-
-
-def test_vectors_have_one_position_each() -> None:
-    config = SpdConfig(**{**OWN, "tokens_path": None, "vectors_path": "v.npy"})
-    assert config.recipe.seq == 1
-    assert config.recipe.target.reads_vectors and config.recipe.target.own
-    assert SpdConfig(**OWN).recipe.seq == 16
-    assert not SpdConfig(**OWN).recipe.target.reads_vectors
 
 
 def test_a_gpt2_lies_in_a_folder_of_this_machine(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perfsweep.workloads.spd.cost import flops_per_position, macs, passes_of
+from perfsweep.workloads.spd.cost import flops_per_position, macs
 from perfsweep.workloads.spd.maths.importance_transformer import TransformerImportance
 from perfsweep.workloads.spd.maths.sites import Site, one_by_one
 from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
@@ -42,29 +42,6 @@ def test_terms_of_a_position(folds: bool, E: int) -> None:
     assert unit.backward == P + 2 * Q + 2 * E + HEAD + 2 * ATTENTION
     assert unit.inner == P + Q + E + HEAD + 2 * ATTENTION
     assert unit.deltas == DELTAS
-
-
-@pytest.mark.parametrize("spec", [TargetSpec("tms", width=8), TargetSpec("module", vectors=True)])
-def test_vectors_meet_no_head_and_no_attention(spec: TargetSpec) -> None:
-    unit = macs(SITES, spec, RECIPE, folds=True)
-    assert (unit.target, unit.forward, unit.backward, unit.inner) == (P, P + Q, P + 2 * Q, P + Q)
-
-
-@pytest.mark.parametrize(
-    ("kind", "steps", "expected"),
-    [
-        ("faithfulness", 0, (0, 0)),
-        ("minimality", 0, (0, 0)),
-        ("unmasked", 0, (1, 0)),
-        ("stochastic", 5, (1, 0)),
-        ("stochastic_layerwise", 0, (7, 0)),
-        ("pgd", 5, (1, 5)),
-        ("pgd_layerwise", 5, (7, 35)),
-        ("persistent_pgd", 2, (1, 2)),
-    ],
-)
-def test_passes_of_a_term_and_of_its_search(kind: str, steps: int, expected: tuple[int, int]) -> None:
-    assert passes_of(LossSpec(kind, 1.0, steps=steps), 7) == expected
 
 
 def test_a_transformer_of_importances_costs_its_weights_and_its_attention() -> None:

@@ -129,12 +129,3 @@ def test_a_toy_is_told_how_many_importances_are_wrong(figures) -> None:
     squared = [(p - q).square().sum(-1).mean().item() for p, q in zip(plain, cut, strict=True)]
     assert found["eval/divergence/zero"] == pytest.approx(mean(squared) / 5, rel=1e-5)
     assert figures(-1.5, TOY)[0]["eval/toy/ci_errors"] == 5
-
-
-@pytest.mark.parametrize(("zero", "found"), [(5.0, 0.25), (3.0, 0.0)])
-def test_what_is_not_recovered_is_a_share_of_what_zeros_lose(zero: float, found: float) -> None:
-    names = ("ci", "ones", "stochastic", "random", "rounded")
-    errors = {"eval/ce/target": 3.0, "eval/ce/zero": zero} | {f"eval/ce/{name}": 3.5 for name in names}
-    shares = evaluation.Evaluation._unrecovered(errors)
-    assert shares == {f"eval/ce_unrecovered/{name}": found for name in names}
-    assert evaluation.Evaluation._unrecovered({}) == {}

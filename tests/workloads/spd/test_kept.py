@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.library import PATHS
-from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
@@ -83,37 +80,6 @@ def test_a_training_goes_on_from_what_was_kept_to_the_bit(kept, start, run, netw
     run(second, 2)
     assert second.arm.step == 5
     assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
-
-
-def test_values_alone_begin_a_new_training(kept, start, network, tokens) -> None:
-    workload, folder = kept
-    config = {**OWN, "values_path": str(folder / "decomposition.safetensors")}
-    second = start(config=config, given=Given(network, tokens))
-    assert second.arm.step == 0
-    assert all(torch.equal(values(second)[name], value) for name, value in values(workload).items())
-
-
-def test_what_cannot_be_begun_with_is_refused(kept, start, network, tokens) -> None:
-    _, folder = kept
-    truncated = folder / "short.safetensors"
-    truncated.write_bytes((folder / "decomposition.safetensors").read_bytes()[:-9])
-    (folder / "nothing.pth").write_bytes(b"nothing")
-    torch.save({"x": 3}, folder / "numbers.pth")
-    for field, name, sentence in (
-        ("resume", "", r"is a folder; give the checkpoint\.pt in it"),
-        ("resume", "upstream.pth", r"is no checkpoint of SPD: it lacks"),
-        ("values_path", "", r"is no file; give the decomposition\.safetensors"),
-        (
-            "values_path",
-            "short.safetensors",
-            r"workload\.values_path: .*short\.safetensors cannot be read .* not fully covered",
-        ),
-        ("values_path", "nothing.pth", r"is no whole file of torch\.save"),
-        ("values_path", "numbers.pth", r"holds no tensors by name"),
-        ("values_path", "checkpoint.pt", r"holds no tensors by name"),
-    ):
-        with pytest.raises(ConfigError, match=sentence):
-            start(config={**OWN, field: str(folder / name)}, given=Given(network, tokens))
 
 
 def test_what_files_say_is_refused_when_the_plan_is_made(run, start, tmp_path, monkeypatch) -> None:
@@ -186,21 +152,6 @@ def test_the_function_trains_leaves_the_network_alone_and_keeps(network, tokens,
         assert all(torch.equal(again.tensors[name], value) for name, value in tensors.items())
 
 
-def test_a_recipe_is_begun_from_by_its_name(network, tokens, monkeypatch) -> None:
-    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["lm_test"], batch=3, lr=0.5))
-    with decompose(network, tokens, {"body.*": 6}, steps=0, preset="tiny") as found:
-        assert (found._workload.arm.config.recipe.batch, found._workload.arm.config.recipe.lr) == (3, 0.5)
-
-
-def test_the_functions_path_is_the_workloads_naive_one_in_result(start, run, network, tokens) -> None:
-    config = {**OWN, "counts": {"body.*": 6}, "steps": 3, "dtype": "float64"}
-    naive = start(config=config, given=Given(network, tokens), seed=2)
-    run(naive, 3)
-    with decompose(network, tokens, {"body.*": 6}, steps=3, seed=2, dtype="float64") as found:
-        for name, value in values(naive).items():
-            torch.testing.assert_close(found.tensors[name], value, rtol=1e-9, atol=1e-12)
-
-
 def test_a_network_and_vectors_in_bfloat16_are_read_exactly() -> None:
     network = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).bfloat16()
     vectors = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -267,8 +218,3 @@ def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> 
     given = {"data": tokens, "modules": {"body.*": 3}, "steps": 1, **own}
     with pytest.raises(ConfigError, match=sentence):
         decompose(network, **given)
-
-
-def test_a_checkpoint_says_all_that_goes_on(kept) -> None:
-    _, folder = kept
-    assert checkpoints.read(folder / "checkpoint.pt").keys() >= checkpoints.PARTS

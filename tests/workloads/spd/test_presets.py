@@ -19,10 +19,6 @@ PERIODS = (
 )
 
 
-def test_one_module_of_a_real_vocabulary_is_that_of_gpt2() -> None:
-    assert PRESETS["lm_one"].target.vocab == 50257
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_configuration_that_is_not_refused(name: str) -> None:
     recipe = PRESETS[name]

@@ -6,7 +6,6 @@ published formulas; it imports nothing from what it checks.
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from typing import Any
 
@@ -274,18 +273,6 @@ def test_a_checkpoint_in_bfloat16_of_upstreams_newer_names_is_begun_with(network
     assert all(torch.equal(found[name], value.bfloat16().double()) for name, value in values.items())
 
 
-def test_first_layers_of_vector_networks_are_told_apart_by_component(network, tokens, start) -> None:
-    workload = start(config=configuration("vector_mlp"), given=Given(network, tokens))
-    values = workload.arm.decomposition.state()
-    swapped = {
-        name: value.unflatten(1, (-1, 7)).transpose(1, 2).flatten(1) if name.endswith("weights.0") else value
-        for name, value in values.items()
-    }
-    there = upstream.exported(values)["_ci_fns.body-0.layers.0.W"]
-    assert there.shape == (7, 6, 4)
-    assert not torch.equal(there, upstream.exported(swapped)["_ci_fns.body-0.layers.0.W"])
-
-
 def test_what_is_no_checkpoint_of_this_network_is_refused(start, network, tokens, tmp_path) -> None:
     first = start(config=configuration("shared_mlp"), given=Given(network, tokens))
     target = first.arm.target
@@ -317,11 +304,3 @@ def test_a_gpt2_goes_out_by_the_names_of_transformers(tmp_path) -> None:
     assert "_components.transformer-h-0-mlp-c_fc.bias" in found
     assert torch.equal(found["target_model.lm_head.weight"], found["target_model.transformer.wte.weight"])
     assert upstream.imported(found, "mlp", target).keys() == values.keys()
-
-
-def test_first_layers_are_joined_by_the_kind_that_a_file_names() -> None:
-    kinds = json.loads('["vector_mlp", "mlp"]')
-    theirs = {"_ci_fns.a.layers.0.W": torch.arange(24.0).reshape(2, 3, 4)}
-    joined, kept = (upstream.imported(theirs, kind)["importance.a.weights.0"] for kind in kinds)
-    assert joined.shape == (3, 8) and torch.equal(joined[:, 4:], theirs["_ci_fns.a.layers.0.W"][1])
-    assert kept.shape == (2, 3, 4)

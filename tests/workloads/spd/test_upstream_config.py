@@ -86,14 +86,11 @@ def replaced(**loss: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"n_mask_samples": 2}, r"n_mask_samples=2: not implemented\. Only n_mask_samples=1 is"),
         (
             {"identity_module_info": [{"module_pattern": "x", "C": 1}]},
             r"identity_module_info=\[\{.*: not impl",
         ),
-        ({"init_spd_checkpoint": "a.pth"}, r"init_spd_checkpoint=a\.pth: not implemented\."),
         ({"ci_fn_type": "global_shared_mlp"}, r"ci_fn_type=global_shared_mlp: not implemented\. Only mlp, "),
-        ({"sigmoid_type": "swish_hard"}, r"sigmoid_type=swish_hard: not implemented\. Only leaky_hard"),
         (
             {"brand_new": {"a": 1}},
             r"brand_new=\{'a': 1\}: not implemented\. Upstream [0-9a-f]{12} has no such",
@@ -106,7 +103,6 @@ def replaced(**loss: Any) -> dict[str, Any]:
         ({"lr_schedule": {"start_val": 1.0, "restarts": 3}}, r"lr_schedule\.restarts=3: not implemented\."),
         (replaced(classname="CIMaskedReconSubsetLoss", coeff=1.0), r"classname=CIMaskedReconSubsetLoss: not"),
         (replaced(classname="UnmaskedReconLoss"), r"UnmaskedReconLoss\.coeff is missing; give a number"),
-        (replaced(classname="UnmaskedReconLoss", coeff=1.0, new=2), r"UnmaskedReconLoss\.new=2: not impl"),
         (replaced(classname="FaithfulnessLoss", coeff=1.0), r"FaithfulnessLoss\.coeff=1\.0: not impl.*twice"),
         (
             replaced(

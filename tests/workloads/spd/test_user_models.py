@@ -162,29 +162,6 @@ def test_toggles_that_need_stages_or_formulas_are_refused(levels) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        ({"target": "nothing"}, r"workload\.target=nothing .*package\.module:factory"),
-        (
-            {"tokens_path": None},
-            r"workload\.target=.* either workload\.tokens_path or workload\.vectors_path",
-        ),
-        ({"vectors_path": "v.npy"}, r"either workload\.tokens_path or workload\.vectors_path"),
-        ({"modules": None}, r"given with workload\.modules or workload\.counts"),
-        ({"target_path": "/"}, r"left out where workload\.target_path is given"),
-        (
-            {"target": None, "output_part": "logits"},
-            r"workload\.output_part=logits .*without workload\.target",
-        ),
-        ({"resume": "a.pt", "values_path": "b.pth"}, r"workload\.values_path=b\.pth .*workload\.resume"),
-    ],
-)
-def test_fields_that_do_not_go_together_are_named(config, sentence) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        SpdConfig(**{**OWN, **config})
-
-
-@pytest.mark.parametrize(
     ("factory", "sentence"),
     [
         ("absent", r"has no function absent"),
@@ -207,23 +184,6 @@ def test_a_module_that_cannot_be_imported_is_named(start, tmp_path) -> None:
         start(config={**OWN, "target": "not.there:build"})
 
 
-class Doubled(nn.Linear):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(x)
-
-
-def with_doubled() -> nn.Module:
-    module = Tried(lambda x, layer: layer(x))
-    module.layer = Doubled(12, 12)
-    return module
-
-
-def with_max_norm() -> nn.Module:
-    module = Tried(lambda x, layer: layer(x))
-    module.embed = nn.Embedding(12, 12, max_norm=1.0)
-    return module
-
-
 @pytest.mark.parametrize(
     ("module", "modules", "sentence"),
     [
@@ -234,9 +194,6 @@ def with_max_norm() -> nn.Module:
         (Tried(lambda x, layer: layer(x).mean(1)), ["layer"], r"returns \[1, 12\] for positions \[1, 5\]"),
         (Tried(lambda x, layer: layer(x[..., :3])), ["layer"], r"fails on a batch .* RuntimeError"),
         (Tried(lambda x, layer: (layer(x), 1)), ["layer"], r"returns tuple, and a tensor is needed"),
-        (with_doubled(), ["layer"], r"layer is a Doubled with a forward of its own"),
-        (with_max_norm(), ["embed"], r"embed is an embedding with max_norm"),
-        (nn.Sequential(nn.Embedding(12, 12), nn.Identity()), ["1"], r"1 is an Identity, whose width"),
     ],
 )
 def test_a_network_that_cannot_be_decomposed_so_is_refused_with_the_module(
@@ -244,45 +201,6 @@ def test_a_network_that_cannot_be_decomposed_so_is_refused_with_the_module(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         start(config={**OWN, "modules": modules, "importance": "mlp"}, given=Given(module, tokens))
-
-
-@pytest.mark.parametrize(
-    ("data", "sentence"),
-    [
-        (np.full((300, 5), 12), r"data holds token id 12, and the vocabulary of the target ends at 11"),
-        (np.full((300, 5), -1), r"data holds the negative token id -1"),
-        (np.zeros((2, 5), dtype=np.int64), r"too few for workload\.batch_size=4"),
-    ],
-)
-def test_tokens_that_the_network_does_not_know_are_refused(start, network, data, sentence) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        start(config=OWN, given=Given(network, data))
-
-
-@pytest.mark.parametrize(
-    ("array", "sentence"),
-    [
-        (np.zeros(4), r"must hold float rows \[n, f\]; it has float64\(4,\)"),
-        (np.full((40, 3), np.nan), r"values that are no numbers"),
-        (np.zeros((40, 3), dtype=np.int64), r"must hold float rows"),
-        (np.zeros((1, 3)), r"too few for workload\.batch_size"),
-    ],
-)
-def test_vectors_that_are_none_are_refused(start, tmp_path, array, sentence) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Linear(3, 3))\n"
-    )
-    np.save(tmp_path / "v.npy", array)
-    config = {
-        **OWN,
-        "target": f"{tmp_path / 'mine.py'}:build",
-        "vectors_path": str(tmp_path / "v.npy"),
-        "tokens_path": None,
-        "modules": ["0"],
-        "seq_len": None,
-    }
-    with pytest.raises(ConfigError, match=sentence):
-        start(config=config)
 
 
 @pytest.mark.workloads

@@ -53,17 +53,8 @@ def test_a_cut_takes_rows_of_what_has_as_many_and_the_whole_of_the_rest() -> Non
     assert found["scale"] is SCALE and len(found["other"]) == 2 and len(found["list"]) == 1
 
 
-def test_rows_are_those_of_the_first_tensor_that_has_some() -> None:
-    assert batches.rows_of((SCALE, ROWS, ROWS[:2])) == 6
-
-
 @pytest.mark.parametrize("batch", ["text", (1, 2), {"scale": SCALE}])
 def test_a_batch_without_rows_is_refused_with_what_to_do(batch: Any) -> None:
     words = f"a batch is a {type(batch).__name__} without tensors that have rows; let build"
     with pytest.raises(ConfigError, match=words):
         batches.rows_of(batch)
-
-
-def test_a_batch_is_spread_over_arguments() -> None:
-    assert batches.arguments((1, 2)) == batches.arguments([1, 2]) == (1, 2)
-    assert batches.arguments("ab") == ("ab",)

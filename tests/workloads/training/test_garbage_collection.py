@@ -33,7 +33,3 @@ def test_what_is_done_over_a_training(policy: str, runs: int, whole: list[str], 
         assert collector.runs == (0 if not collector.every else iteration // collector.every)
     collector.close()
     assert (done, collector.runs, collector.evaluations) == (whole, runs, 21)
-
-
-def test_what_exists_is_frozen_before_measurements_begin() -> None:
-    assert FREEZE_AT == 3

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.training import kept_batches
-from perfsweep.workloads.training.kept_batches import MOST_BATCHES, MOST_BYTES, KeptBatches, repeated
+from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
 
 
 def kept_of(counts: Counter[str] | None = None) -> KeptBatches[Any]:
@@ -39,29 +39,15 @@ def test_as_many_are_kept_as_batches_or_bytes_allow(
     assert next(batches)[0] == kept  # no more were loaded
 
 
-def test_thirty_two_batches_or_a_gigabyte_are_kept() -> None:
-    assert (MOST_BATCHES, MOST_BYTES) == (32, 2**30)
-
-
 def test_a_loader_that_ends_before_is_repeated_and_an_empty_one_ends() -> None:
     assert list(islice(repeated(iter("ab"), kept_of()), 5)) == list("ababa")
     assert list(repeated(iter(""), kept_of())) == []
 
 
-@pytest.mark.parametrize(
-    "batch", [iter([1]), [torch.ones(1), iter([1])], (iter([1]),), {"x": [iter([1])]}, (x for x in "a")]
-)
+@pytest.mark.parametrize("batch", [iter([1]), {"x": [torch.ones(1), iter([1])]}])
 def test_a_batch_that_can_be_read_once_only_is_refused(batch: Any) -> None:
     with pytest.raises(UnsupportedHere, match="batches that can be read once only"):
         kept_of().add(batch)
-
-
-@pytest.mark.parametrize("batch", [[1, 2], {"x": (1, "text")}, range(3), torch.ones(2)])
-def test_a_batch_that_can_be_read_again_is_kept(batch: Any) -> None:
-    kept = kept_of()
-    kept.add(batch)
-    assert kept.again(7) is batch
-    assert len(kept) == 1
 
 
 def test_a_batch_that_was_written_to_is_refused() -> None:

@@ -13,13 +13,11 @@ import pytest
 import replicated
 import torch
 from tiny import BASELINE, Tiny, TinyConfig, Train
-from torch import nn
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.training.parts import Parts
-from perfsweep.workloads.training.replicas import own_device, replicas_of
+from perfsweep.workloads.training.replicas import own_device
 from perfsweep.workloads.training.toggles import ON_REQUEST, shared_toggles
 
 EXACT = {"losses": 1e-6, "first_gradient": 1e-6, "parameters": 1e-6}
@@ -153,25 +151,8 @@ def test_ranks_that_share_a_batch_have_none_each() -> None:
     assert space.legal({"ddp_weak": 4}) == {"ddp": "off", "ddp_weak": 4}
 
 
-@pytest.mark.parametrize(("toggle", "rows"), [("ddp", 24), ("ddp_weak", 48)])
-def test_an_iteration_has_a_batch_for_all_or_one_for_each_rank(
-    tmp_path: Path, toggle: str, rows: int
-) -> None:
-    context = Context(Device(), tmp_path, tmp_path, rank=1, world=2)
-    ranks = replicas_of({toggle: "on"}, context)
-    for count in (48, 200):
-        parts = Parts(nn.Linear(1, 1), range(count), nn.functional.mse_loss)
-        assert ranks.shared_rows(24, parts) == rows
-    assert (ranks.share.rank, ranks.share.world, ranks.writes) == (1, 2, False)
-
-
 def test_each_rank_has_a_gpu_of_its_own(tmp_path: Path) -> None:
     gpus = Device(type="cuda", count=4)
     contexts = [Context(gpus, tmp_path, tmp_path, rank=4 + i, world=8, local_rank=i) for i in range(4)]
     assert [own_device(context).index for context in contexts] == [0, 1, 2, 3]
     assert own_device(Context(gpus, tmp_path, tmp_path)).index is None
-
-
-def test_a_process_that_is_alone_runs_the_model_itself(tmp_path: Path) -> None:
-    model, alone = nn.Linear(1, 1), replicas_of({}, Context(Device(), tmp_path, tmp_path))
-    assert alone.wrap(model, torch.device("cpu")) is model

@@ -155,12 +155,6 @@ def test_compiled_code_must_be_one_graph_where_a_training_says_so(
     assert asked == [whole]
 
 
-@pytest.mark.parametrize("name", ["pin_memory", "non_blocking", "prefetch", "tf32"])
-def test_levels_for_gpus_say_why_they_cannot_act_here(name: str) -> None:
-    level = next(toggle for toggle in Small.toggles if toggle.name == name).levels[1]
-    assert "cpu" in str(level.unsupported(Device()))
-
-
 def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """24 rows in pieces of 16 and 8: the mutant weighs both alike."""
     reference = start(steps=12).evidence()
@@ -206,33 +200,6 @@ def test_settings_of_the_process_are_put_back(start: Start) -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_the_digest_sees_the_data(start: Start) -> None:
-    one, other = start(), start()
-    assert one.data_digest() == other.data_digest()
-    other._parts.data.tensors[0][3, 3] += 1  # type: ignore[attr-defined]
-    assert one.data_digest() != other.data_digest()
-
-
-def test_the_digest_is_that_of_the_values_not_of_their_type(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Data of different digests are never compared, and a level may store equal numbers in fewer bytes."""
-    workload = start()
-    x, y = (tensor.round() for tensor in workload._parts.data.tensors)  # type: ignore[attr-defined]
-    digests = []
-    for dtype in (torch.float32, torch.int8, torch.bfloat16):
-        monkeypatch.setattr(
-            workload, "_parts", Parts(**{**vars(workload._parts), "data": TensorDataset(x.to(dtype), y)})
-        )
-        digests.append(workload.data_digest())
-    assert len(set(digests)) == 1
-
-
-def test_a_batch_larger_than_the_data_is_refused(start: Start) -> None:
-    with pytest.raises(ConfigError, match=r"workload.batch_size=71 must be from 1 to 70"):
-        start(config=Config(batch_size=71))
-
-
 @pytest.mark.parametrize(
     ("toggle", "level", "part"),
     [
@@ -271,11 +238,6 @@ def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_mad
 def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) -> None:
     with pytest.raises(ContractError, match=message):
         shared_toggles(*names, **own)
-
-
-def test_bounds_of_a_shared_toggle_can_be_replaced_and_its_witness_stays() -> None:
-    (amp,) = shared_toggles("amp", amp={"every": {"bounds": {"losses": 0.5}}})
-    assert (amp.levels[1].bounds, amp.levels[1].witness) == ({"losses": 0.5}, "low_precision_ops")
 
 
 def test_rows_may_be_single_tensors(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

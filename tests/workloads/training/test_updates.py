@@ -12,23 +12,11 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
-from perfsweep.workloads.training import Parts
 from perfsweep.workloads.training.updates import optimizer_of
 
 
 def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
     return lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-
-
-def test_a_norm_is_clipped_and_the_direction_kept(train: Train) -> None:
-    free, clipped = train(steps=1), train({"clip_norm": 0.01}, steps=1)
-    assert gradient(free).norm() > 1
-    assert gradient(clipped).norm() == pytest.approx(0.01, rel=1e-3)
-    assert torch.allclose(gradient(clipped), gradient(free) * (0.01 / gradient(free).norm()), rtol=1e-3)
-
-
-def test_a_gradient_below_the_norm_is_left_alone(train: Train) -> None:
-    assert torch.equal(gradient(train({"clip_norm": 1e6}, steps=1)), gradient(train(steps=1)))
 
 
 def test_values_are_clamped_one_by_one(train: Train) -> None:
@@ -57,16 +45,6 @@ def test_a_schedule_steps_after_every_iteration_unless_told_otherwise(train: Tra
         rates.append(rate(workload))
         go_on(workload, 1)
     assert rates == [0.1, 0.05, 0.025]
-
-
-def test_a_schedule_of_epochs_steps_once_in_each(train: Train) -> None:
-    """70 rows in batches of 24 are two batches to an epoch: the third iteration begins the second."""
-    workload = train({"schedule": halved, "schedule_every": "epoch"})
-    used = []
-    for _ in range(5):
-        go_on(workload, 1)
-        used.append(rate(workload))
-    assert used == [0.1, 0.1, 0.05, 0.05, 0.025]
 
 
 EVALUATED = {"evaluate": lambda model: {"error": 1.0}, "evaluate_every": 2}
@@ -100,34 +78,11 @@ def test_a_resumed_schedule_goes_on_where_it_was(train: Train, every: str) -> No
     assert torch.equal(parameters(after), parameters(whole))
 
 
-def test_batches_accumulate_to_one_update(train: Train) -> None:
-    together, apart = train(steps=1, batch_size=24), train({"accumulate": 3}, steps=1, batch_size=8)
-    assert torch.allclose(gradient(apart), gradient(together), rtol=1e-5)
-    assert torch.allclose(apart._losses.history[0], together._losses.history[0])
-    counters = apart.counters()
-    assert [counters[name] for name in ("iterations", "examples", "micro_steps")] == [1, 24, 3]
-    assert apart.progress() == 24
-
-
 def test_pieces_of_accumulated_batches_weigh_what_their_rows_do(train: Train) -> None:
     """Batches of 12 in pieces of 8 and 4."""
     together, apart = train(steps=1), train({"accumulate": 2}, steps=1, batch_size=12, micro_batch=8)
     assert torch.allclose(gradient(apart), gradient(together), rtol=1e-5)
     assert apart.counters()["micro_steps"] == 4
-
-
-def test_ragged_batches_accumulate_to_the_mean_over_all_rows(train: Train) -> None:
-    """Of 10 and 4 rows: a mean of two means would weigh those of the second more."""
-    rows = TensorDataset(INPUTS[:14], TARGETS[:14])
-    workload = train(
-        {"loader": lambda **how: DataLoader(rows, batch_size=10, **how), "accumulate": 2}, steps=1
-    )
-    model = torch.nn.Linear(8, 1)
-    torch.manual_seed(0)
-    model = torch.nn.Linear(8, 1)
-    squared_error(model, INPUTS[:14], TARGETS[:14]).backward()
-    by_hand = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-    assert torch.allclose(gradient(workload), by_hand, rtol=1e-5)
 
 
 def test_a_training_equals_the_loop_written_by_hand(train: Train) -> None:
@@ -187,34 +142,6 @@ def test_losses_are_scaled_where_the_stated_precision_is_fp16(train: Train) -> N
 def test_a_stated_precision_is_never_doubled_by_amp(train: Train, own: Any) -> None:
     with pytest.raises(UnsupportedHere, match=r"amp=bf16 is refused: .*Parts\(autocast=\.\.\.\)"):
         train({"autocast": own}, amp="bf16")
-
-
-LOSS = {"model": torch.nn.Linear(8, 1), "data": [1], "loss": squared_error}
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"loss": Parts.loss}, "loss is missing"),
-        ({"data": None}, "one of data and loader"),
-        ({"loader": DataLoader}, "one of data and loader"),
-        ({"data": None, "loader": DataLoader, "sampler": range(3)}, "a sampler of its own"),
-        ({"data": None, "loader": DataLoader, "collate": list}, "a collate_fn of its own"),
-        ({"accumulate": 0}, "accumulate=0"),
-        ({"clip_norm": 1.0, "clip_value": 1.0}, "exclude one another"),
-        ({"clip_norm": 0.0}, "above 0"),
-        ({"clip_value": -1.0}, "above 0"),
-        ({"schedule_every": "day"}, "iteration, epoch, evaluation"),
-        ({"schedule": halved, "schedule_every": "evaluation"}, "needs evaluate"),
-        ({"schedule_every": "epoch"}, "name both"),
-        ({"evaluate_batch": 2}, "evaluate_batch needs held_out"),
-        ({"evaluate_batch": -1}, "evaluate_batch=-1"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
-)
-def test_parts_that_cannot_be_trained_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Parts(**{**LOSS, **fields})
 
 
 def weights() -> list[torch.nn.Parameter]:

@@ -10,27 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-from bare_arms import bare
 
 from perfsweep.workloads.latentwire.data.batches import (
-    GLOBAL_BLOCK,
     Collator,
     Numbers,
-    Piece,
     Shape,
     Window,
     epoch_order,
     epoch_windows,
-    padded,
-    prompt_ids,
     share,
-    source_bytes,
 )
 from perfsweep.workloads.latentwire.data.row_layout import Row
 from perfsweep.workloads.latentwire.data.term_weights import term_weights
 from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
-CPU = torch.device("cpu")
 PAD = 9
 ROWS = [
     Row([1, 2], [3, 4, 5]),
@@ -68,40 +61,19 @@ def collator(**changed: Any) -> Collator:
     return Collator(corpus, dataclasses.replace(SHAPE, **changed))
 
 
-def test_rows_are_padded_right() -> None:
-    assert padded([[1, 2], [], [3]], 3, PAD).tolist() == [[1, 2, 9], [9, 9, 9], [3, 9, 9]]
-    assert source_bytes([b"ab", b"c"], 3).tolist() == [[97, 98, PAD_BYTE], [99, PAD_BYTE, PAD_BYTE]]
-
-
-def test_prompts_hold_scaffold_and_early_answer_and_say_where_it_is_predicted() -> None:
-    ids, positions, lengths = prompt_ids([ROWS[0], ROWS[1]], 2, PAD)
-    assert ids.tolist() == [[1, 2, 3, 9], [1, 2, 6, 7]]
-    assert positions.tolist() == [[1, 2], [2, 3]]
-    assert lengths == (3, 4)
-    assert prompt_ids([ROWS[2]], 3, PAD, width=5)[0].tolist() == [[1, 8, 3, 9, 9]]
-
-
 @pytest.mark.parametrize(
     ("trims", "lengths", "width"),
     [
         (False, [1], 16),
         (True, [1, 2], 6),  # early tokens need six positions
         (True, [7], 8),
-        (True, [8], 8),
         (True, [9, 3], 12),
-        (True, [15], 16),
         (True, [40], 16),
     ],
 )
 def test_answers_are_as_wide_as_the_longest_in_fours(trims: bool, lengths: list[int], width: int) -> None:
     shape = dataclasses.replace(SHAPE, answer_tokens=16, early_tokens=6, trim_answers=trims)
     assert shape.answer_width(lengths) == width
-
-
-def test_shapes_for_one_process_and_other_pieces() -> None:
-    shape = dataclasses.replace(SHAPE, rank=1, world=2, static=True)
-    assert shape.alone() == SHAPE
-    assert shape.with_micro(7) == dataclasses.replace(shape, micro=7)
 
 
 def test_pieces_of_a_window_have_their_rows_weights_and_bytes() -> None:
@@ -118,13 +90,6 @@ def test_pieces_of_a_window_have_their_rows_weights_and_bytes() -> None:
     weights = torch.from_numpy(term_weights([4, 3, 1], 4, 2)).float()
     found = torch.cat([piece.models[0].weights for piece in window.pieces], dim=1)
     assert torch.equal(found, weights)
-
-
-def test_a_trimmed_window_is_as_wide_as_its_rows_need() -> None:
-    piece = collator(trim=True, trim_answers=True, answer_tokens=8).window([1, 2]).pieces[0]
-    assert piece.source.shape == (2, 3)
-    assert piece.models[0].answer.tolist() == [[7, 9, 9, 9], [8, 3, 9, 9]]
-    assert piece.models[0].weights.shape == (3, 2, 4)
 
 
 def test_a_rank_has_every_second_row_with_the_weights_of_the_whole_window() -> None:
@@ -151,47 +116,6 @@ def same(one: Window, other: Window) -> bool:
     ] == [(piece.index, *(m.prompts.lengths for m in piece.models)) for piece in other.pieces]
 
 
-def resident_arm(made: Collator, loader: str) -> Any:
-    """An arm of `loader` whose rows are on the device."""
-    arm = bare({"resident_data": "on", "loader": loader, "effective_batch": made.shape.effective})
-    arm.context = dataclasses.replace(arm.context, seed=1)
-    arm.corpus, arm.shape, arm.collator = made.corpus, made.shape, made
-    arm.prepare_rows()
-    return arm
-
-
-@pytest.mark.parametrize("by_list", [False, True])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"trim": True, "trim_answers": True},
-        {"rank": 1, "world": 2},
-        {"static": True},
-        {"bucket": "window"},
-    ],
-)
-def test_rows_that_are_on_the_device_make_the_same_windows(changed: dict[str, Any], by_list: bool) -> None:
-    made = collator(**changed)
-    picker = resident_arm(made, "index" if by_list else "resident_index")
-    counts = picker.counts
-    lists = list(islice(iter(Numbers(made.corpus, made.shape, seed=1)), 4))[1:]
-    for row_numbers, window in zip(lists, picker.windows(1), strict=False):
-        assert same(window, made.window(row_numbers))
-        assert window.examples == len(row_numbers)
-    assert counts["loader_batches"] == (0 if by_list else 3)
-    assert counts["host_copies"] == (6 if by_list else 0)
-
-
-def test_rows_on_the_device_leave_prompts_out_that_nobody_wants() -> None:
-    made = collator()
-    picker = resident_arm(made, "index")
-    picker.wants_prompts = lambda: False
-    prompts = picker.window_of([0, 1]).pieces[0].models[0].prompts
-    assert prompts.ids.shape[0] == prompts.positions.shape[0] == 0
-    assert prompts.index == (0, 1)
-
-
 LENGTHS = [5, 3, 9, 1, 7, 3, 8]
 
 
@@ -212,52 +136,9 @@ def test_an_epoch_has_every_row_once_in_windows_that_are_sorted_as_asked(bucket:
         assert sorted(windows) == sorted(ordered[first : first + 2] for first in range(0, 7, 2))
 
 
-def test_rows_are_sorted_among_eight_windows_at_a_time() -> None:
-    lengths = list(range(40))
-    windows = epoch_windows(lengths, 0, 0, 2, "global")
-    block = set(epoch_order(40, 0, 0)[: 2 * GLOBAL_BLOCK])
-    assert {number for window in windows[:GLOBAL_BLOCK] for number in window} == block
-    assert GLOBAL_BLOCK == 8
-
-
-@pytest.mark.parametrize("seeds_and_epochs", [((0, 0), (0, 1)), ((1, 0), (2, 0)), ((1, 1), (1, 2))])
-def test_windows_of_one_block_come_in_another_order_each_time(seeds_and_epochs) -> None:
-    first, second = (epoch_windows(range(16), seed, epoch, 2, "global") for seed, epoch in seeds_and_epochs)
-    assert sorted(first) == sorted(second) and first != second
-
-
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
-    orders = {tuple(epoch_order(20, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
-    assert len(orders) == 4
-
-
 def test_numbers_go_on_from_any_step() -> None:
     corpus: Any = Tiny()
     shape = dataclasses.replace(SHAPE, effective=2)
     whole = list(islice(iter(Numbers(corpus, shape, seed=5)), 8))
     assert list(islice(iter(Numbers(corpus, shape, seed=5, start=4)), 4)) == whole[4:]
     assert [len(window) for window in whole] == [2, 2, 1, 2, 2, 1, 2, 2]
-
-
-def test_rows_of_a_piece_are_cut_together() -> None:
-    piece = collator(micro=4).window([3, 0, 1]).pieces[0]
-    part = piece.rows(1, 3)
-    assert part.index == tuple(part.numbers.tolist()) == part.models[0].prompts.index == (0, 1)
-    assert torch.equal(part.source, piece.source[1:])
-    assert torch.equal(part.models[0].weights, piece.models[0].weights[:, 1:])
-    assert part.models[0].prompts.lengths == piece.models[0].prompts.lengths[1:]
-    assert torch.equal(part.models[0].prompts.positions, piece.models[0].prompts.positions[1:])
-
-
-def test_moving_counts_each_tensor_and_keeps_what_a_window_says() -> None:
-    made, window = bare(), collator().window([0, 1, 2])
-    moved = made.moved(window)
-    assert same(moved, window)
-    assert (moved.examples, moved.tokenised) == (3, 3)
-    assert made.counts == {"host_copies": 14}
-    doubled = window.pieces[0].map(lambda tensor: 2 * tensor)
-    assert isinstance(doubled, Piece)
-    assert all(
-        torch.equal(2 * one, other)
-        for one, other in zip(window.pieces[0].tensors(), doubled.tensors(), strict=True)
-    )

@@ -57,38 +57,6 @@ def test_a_file_has_as_many_examples_as_asked_for_beside_those_held_out(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("level", "prepared", "tokenised", "built"),
-    [("per_batch", 0, 2, 0), ("pre", 24, 0, 0), ("cache", 24, 0, 2)],
-)
-def test_rows_are_tokenised_when_the_level_says(
-    level: str, prepared: int, tokenised: int, built: int, tmp_path: Path
-) -> None:
-    made = corpus(tmp_path, level)
-    row = made.row(1, 4)
-    assert row == made.layouts[1].row(made.examples[4]) == made.row(1, 4)
-    assert made.answer_length(1, 4) == len(row.answer)
-    counts = [made.counts[name] for name in ("rows_prepared", "rows_tokenised", "token_caches_built")]
-    assert counts == [prepared, tokenised, built]
-    if level == "cache":
-        again = corpus(tmp_path, level)
-        assert again.row(0, 0) == made.row(0, 0)
-        assert not again.counts
-
-
-def test_a_header_is_what_all_scaffolds_begin_with(tmp_path: Path) -> None:
-    made = corpus(tmp_path)
-    head, other = made.header(0), made.layouts[0].scaffold("xy")
-    assert other[: len(head)] == head
-    assert other[len(head)] == ord("x")
-
-
-def test_other_examples_or_layouts_have_other_keys(tmp_path: Path) -> None:
-    keys = {corpus(tmp_path).key(0), corpus(tmp_path).key(1), corpus(tmp_path, anchor="none").key(0)}
-    assert len(keys | {corpus(tmp_path, data_seed=1).key(0)}) == 4
-    assert corpus(tmp_path).digest() == corpus(tmp_path).digest() != corpus(tmp_path, held_out=2).digest()
-
-
-@pytest.mark.parametrize(
     ("template", "fits"), [(None, True), ("{system} {user}", True), ("{user}", False), ("{system}", False)]
 )
 def test_a_template_has_both_messages_in_it(template: str | None, fits: bool, tmp_path: Path) -> None:

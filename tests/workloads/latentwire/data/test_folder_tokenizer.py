@@ -131,11 +131,9 @@ def test_a_template_without_both_messages_is_refused(
     ("end", "opened"),
     [
         ("<think>\\n", "<think>"),
-        ("<thought>", "<thought>"),
         ("[THINK]", "[THINK]"),
         ("<think>\\n\\n</think>\\n\\n<think>", "<think>"),
         ("<think>\\n\\n</think>\\n\\n", None),
-        ("Think first.\\n", None),
     ],
 )
 def test_an_answer_is_no_part_of_a_thought(end, opened, tmp_path, byte_level, write_tokenizer) -> None:
@@ -196,14 +194,3 @@ def test_a_local_model_is_trained_for_with_its_own_ids(start, run, local_model) 
 def test_what_a_folder_cannot_be_used_with_is_refused(config, message, start, local_model) -> None:
     with pytest.raises(ConfigError, match=message):
         start(**{"lm_path": str(local_model), "tokenizer": "auto", **config})
-
-
-def test_ids_beyond_the_embedding_table_are_refused(start, local_model, tmp_path) -> None:
-    for file in local_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((local_model / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 300}))
-    with pytest.raises(
-        ConfigError, match=r"tokenizer\.json has ids up to \d+, and config\.json's vocab_size is 300"
-    ):
-        start(lm_path=str(tmp_path), tokenizer="auto")

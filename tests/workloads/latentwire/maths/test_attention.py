@@ -7,47 +7,11 @@ import math
 import pytest
 import torch
 
-from perfsweep.workloads.latentwire.maths.attention import Allowed, Mask, eager, flash, sdpa
-
-CPU = torch.device("cpu")
+from perfsweep.workloads.latentwire.maths.attention import Allowed, eager, flash, sdpa
 
 
 def rows(text: str) -> list[list[bool]]:
     return [[letter == "x" for letter in line] for line in text.split()]
-
-
-@pytest.mark.parametrize(
-    ("past", "asked", "expected"),
-    [
-        (2, None, "xxx.. xxxx. xxxxx"),
-        (0, slice(1, None), "xx. xxx"),
-        (0, slice(0, 2), "x.. xx."),
-        (1, slice(1, 3), "xxx. xxxx"),
-        (0, slice(None), "x.. xx. xxx"),
-    ],
-)
-def test_a_query_sees_all_keys_up_to_its_own_position(past: int, asked: slice | None, expected: str) -> None:
-    found = Mask(past).allowed(3, CPU, asked)
-    assert found.mask is not None and found.mask.tolist() == rows(expected)
-    assert not found.causal
-
-
-def test_queries_may_be_asked_at_other_positions_in_each_row() -> None:
-    found = Mask(1).allowed(3, CPU, torch.tensor([[0, 2], [1, 1]]))
-    assert found.mask is not None
-    assert found.mask[:, 0].tolist() == [rows("xx.. xxxx"), rows("xxx. xxx.")]
-
-
-@pytest.mark.parametrize("past", [0, 3])
-def test_one_query_at_the_end_sees_everything(past: int) -> None:
-    assert Mask(past).allowed(3, CPU, slice(2, None)) == Allowed()
-    assert Mask(past).allowed(1, CPU) == (Allowed(causal=True) if past == 0 else Allowed())
-
-
-def test_whole_rows_are_in_causal_order_and_what_is_visible_may_be_said_outright() -> None:
-    assert Mask().allowed(3, CPU) == Allowed(causal=True)
-    visible = torch.ones(1, 1, 1, 3, dtype=torch.bool)
-    assert Mask(visible=visible).allowed(3, CPU).mask is visible
 
 
 def by_definition(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from tiers import tiered
 from torch import Tensor
 
-from perfsweep.workloads.latentwire.maths.attention import KERNELS, Mask
+from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
@@ -130,18 +130,3 @@ def test_capped_scores_are_no_fused_kernels_work() -> None:
         lm = build(SWITCHES[switch], "sdpa")
         whole(lm)
         assert lm.chosen.counts["attention_kernels"] == calls
-
-
-def test_a_window_sees_its_own_position_and_those_just_before() -> None:
-    def seen(past: int, length: int, asked: Any = None, window: int | None = 3) -> list[list[int]]:
-        mask = Mask(past).allowed(length, torch.device("cpu"), asked, window).mask
-        assert mask is not None
-        return [[key for key, on in enumerate(row) if on] for row in mask.view(-1, past + length).tolist()]
-
-    assert seen(0, 4) == [[0], [0, 1], [0, 1, 2], [1, 2, 3]]
-    assert seen(2, 2) == [[0, 1, 2], [1, 2, 3]]
-    assert seen(4, 1) == [[2, 3, 4]]
-    assert seen(0, 5, slice(3, 5)) == [[1, 2, 3], [2, 3, 4]]
-    assert seen(1, 4, torch.tensor([[0, 3]])) == [[0, 1], [2, 3, 4]]
-    here = torch.device("cpu")
-    assert Mask().allowed(3, here, window=3) == Mask().allowed(3, here), "a window of all hides nothing"

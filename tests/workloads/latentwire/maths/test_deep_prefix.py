@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -12,9 +11,6 @@ import torch.nn.functional as F
 from added import ROWS, build, derivatives, distance, inputs, learn
 from torch import Tensor
 
-from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.data.corpus import layouts_for
 from perfsweep.workloads.latentwire.maths.encoder import table_rms
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues
 from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
@@ -107,21 +103,6 @@ def test_rotated_keys_other_positions_and_an_upper_left_mask_are_told_apart(muta
     assert distance(Reference(build(), **mutant)(inputs(), past), Reference(build())(inputs(), past)) > 1e-4
 
 
-def test_keys_and_values_are_linear_in_the_soft_tokens_by_layer_and_head() -> None:
-    deep, soft, past = deep_past()
-    config = LMS["nano-q"]
-    g, e = config.n_kv_heads, config.head_dim
-    assert len(past) == config.n_layers
-    rows = deep.map.weight.view(config.n_layers, 2, g, e, config.d_model)
-    bias = deep.map.bias.view(config.n_layers, 2, g, e)
-    for layer, (keys, values) in enumerate(past):
-        assert keys.shape == values.shape == (ROWS, g, PAST, e)
-        for kind, part in enumerate((keys, values)):
-            for head in range(g):
-                expected = soft @ rows[layer, kind, head].T + bias[layer, kind, head]
-                assert torch.allclose(part[:, head], expected, atol=1e-12)
-
-
 def test_the_row_follows_the_deep_prefix_in_a_training(start) -> None:
     """The teacher-forced loss, from the reference model and the trained parts alone."""
     made = learn(start({"passes": "merged"}, dtype="float64", models=1, deep_prefix=True))
@@ -148,13 +129,3 @@ def test_the_row_follows_the_deep_prefix_in_a_training(start) -> None:
     reported = made._probe_gradient()["terms"][0].item()
     assert reported == pytest.approx(found[layout.latents], rel=1e-9)
     assert reported != pytest.approx(found[0], rel=1e-6)
-
-
-def test_a_deep_prefix_that_the_model_has_no_positions_for_is_refused(cache_dir) -> None:
-    lm = dataclasses.replace(LMS["mid-l"], max_pos=64)
-    small = {"preset": "demo", "tokenizer": "bytes", "max_prompt": 40}
-    assert layouts_for(LatentWireConfig(**small), [lm], cache_dir)[0].prefix == 41
-    with pytest.raises(
-        ConfigError, match=r"workload\.deep_prefix=true take 88 positions, and the model has 64"
-    ):
-        layouts_for(LatentWireConfig(**small, deep_prefix=True), [lm], cache_dir)

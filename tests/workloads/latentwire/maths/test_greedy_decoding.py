@@ -75,11 +75,3 @@ def test_rows_go_on_until_their_end_or_the_limit(batched: bool) -> None:
     if batched:  # each row goes on at its own position
         assert lm.positions[1:] == [[2, 3, 1], [3, 4, 2], [4, 5, 3]]
     assert lm.counts["syncs"] == (0 if batched else 2 * (3 + 4 + 1))
-
-
-@pytest.mark.parametrize(("longest", "calls", "syncs"), [(3, 4, 1), (4, 8, 2), (5, 8, 2), (8, 10, 2)])
-def test_all_rows_stop_together_at_a_test_of_every_fourth_token(longest: int, calls: int, syncs: int) -> None:
-    lm: Any = Scripted([[1] * longest, [STOP]])
-    ids, _ = BatchDecoder(lm, STOP, 10)(lm.prefixes([1, 1]), [1, 1])
-    assert ids.tolist() == [[1] * longest + [0] * (10 - longest), [0] * 10]
-    assert (lm.counts["decode_calls"], lm.counts["syncs"]) == (calls, syncs)

@@ -415,31 +415,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
     return saved(built("llama"), tmp_path_factory.mktemp("llama"))
 
 
-@pytest.fixture(scope="module")
-def qwen(tmp_path_factory: pytest.TempPathFactory) -> FilePath:
-    return saved(built("qwen2"), tmp_path_factory.mktemp("qwen"))
-
-
 REFUSED = {
-    "model_type": "gpt2",
-    "architectures": ["LlamaForSequenceClassification"],
-    "hidden_act": "quick_gelu",
     "rope_scaling": {"type": "dynamic", "factor": 2.0},
     "rope_parameters": {"rope_type": "longrope", "long_factor": [1.0], "short_factor": [1.0]},
-    "partial_rotary_factor": 0.5,
-    "quantization_config": {"quant_method": "gptq", "bits": 4},
     "attention_multiplier": 0.5,
     "attn_logit_softcapping": 50.0,
     "use_qk_norm": True,
-    "is_causal": False,
     "sliding_window": 16,  # of a Llama, which has none in transformers
     "layer_types": ["sliding_attention", "full_attention"],
-    "num_key_value_heads": 3,
-    "num_hidden_layers": "two",
-    "vocab_size": 0,
-    "rms_norm_eps": "small",
-    "attention_bias": 1,
-    "head_dim": 7,
 }
 
 
@@ -447,51 +430,9 @@ REFUSED = {
 def test_what_is_not_computed_is_refused_by_name(name, llama, tmp_path) -> None:
     (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
     change(tmp_path, **{name: REFUSED[name]})
-    named = {
-        "head_dim": "num_key_value_heads",
-        "model_type": r"model_type='gpt2' is not computed here; choose one of: gemma2, ",
-    }
-    with pytest.raises(ConfigError, match=named.get(name, name)) as raised:
+    with pytest.raises(ConfigError, match=name) as raised:
         read_shape(tmp_path)
     assert str(tmp_path) in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"rope_type": "linear"},
-        {"rope_type": "yarn", "factor": None},
-        {"rope_type": "llama3", "factor": 8.0},
-        {"rope_type": "linear", "factor": -1},
-        {"rope_type": "default", "mrope_section": [1, 2]},
-        {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
-    ],
-)
-def test_incomplete_and_foreign_rope_is_refused(scaling, llama, tmp_path) -> None:
-    (tmp_path / "config.json").write_bytes((llama / "config.json").read_bytes())
-    change(tmp_path, rope_parameters=scaling)
-    with pytest.raises(
-        ConfigError, match=r"rope_parameters.*(lacks the field|cannot be used|is not computed)"
-    ):
-        read_shape(tmp_path)
-
-
-def test_a_qwen_says_how_many_key_heads_it_has(qwen, tmp_path) -> None:
-    (tmp_path / "config.json").write_bytes((qwen / "config.json").read_bytes())
-    change(tmp_path, num_key_value_heads=None)
-    with pytest.raises(ConfigError, match="lacks the field num_key_value_heads"):
-        read_shape(tmp_path)
-
-
-def test_folders_of_other_things_are_refused(tmp_path) -> None:
-    with pytest.raises(ConfigError, match=r"no readable config\.json"):
-        read_shape(tmp_path)
-    (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ConfigError, match="no object"):
-        read_shape(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 512}')
-    with pytest.raises(ConfigError, match="lacks the field hidden_size"):
-        read_shape(tmp_path)
 
 
 # Tensors

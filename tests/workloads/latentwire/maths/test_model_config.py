@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire.maths.config_fields import Fields
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
-from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
+from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -31,99 +29,6 @@ def shape_of(folder: Path, base: dict[str, Any], **changed: Any) -> LMConfig:
     return read_shape(folder)
 
 
-def test_a_llama_that_says_little(tmp_path: Path) -> None:
-    assert shape_of(tmp_path, LLAMA) == LMConfig(
-        vocab_size=50,
-        d_model=24,
-        n_layers=3,
-        n_heads=6,
-        n_kv_heads=6,
-        head_dim=4,
-        d_ff=40,
-        rope_theta=1e4,
-        rope_scaling=None,
-        rms_eps=1e-6,
-        qkv_bias=False,
-        tie_embeddings=False,
-        max_pos=2048,
-        o_bias=False,
-        mlp_bias=False,
-        activation="silu",
-        window=None,
-    )
-
-
-def test_a_qwen_that_says_little(tmp_path: Path) -> None:
-    shape = shape_of(tmp_path, QWEN)
-    assert (shape.n_kv_heads, shape.max_pos, shape.window) == (2, 32768, None)
-    assert (shape.qkv_bias, shape.o_bias, shape.mlp_bias) == (True, False, False)
-
-
-@pytest.mark.parametrize(
-    ("base", "given", "field", "value"),
-    [
-        (LLAMA, {"num_key_value_heads": 3}, "n_kv_heads", 3),
-        (LLAMA, {"head_dim": 10}, "head_dim", 10),
-        (LLAMA, {"max_position_embeddings": 99}, "max_pos", 99),
-        (LLAMA, {"rms_norm_eps": 1e-3}, "rms_eps", 1e-3),
-        (LLAMA, {"attention_bias": True}, "qkv_bias", True),
-        (LLAMA, {"attention_bias": True}, "o_bias", True),
-        (LLAMA, {"mlp_bias": True}, "mlp_bias", True),
-        (LLAMA, {"tie_word_embeddings": True}, "tie_embeddings", True),
-        (LLAMA, {"rope_theta": 5e5}, "rope_theta", 5e5),
-        (LLAMA, {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, "rope_theta", 7.0),
-        (LLAMA, {"rope_theta": 3.0, "rope_parameters": {"rope_theta": 7.0}}, "rope_theta", 7.0),
-        (QWEN, {"use_sliding_window": True, "max_window_layers": 2, "sliding_window": 9}, "window", 9),
-        (QWEN, {"use_sliding_window": True, "max_window_layers": 2}, "window", 4096),
-        (QWEN, {"use_sliding_window": True, "max_window_layers": 3}, "window", None),
-        (QWEN, {"use_sliding_window": True}, "window", None),  # from layer 28 on
-        (QWEN, {"use_sliding_window": False, "max_window_layers": 0}, "window", None),
-    ],
-)
-def test_a_field_that_is_given(
-    base: dict[str, Any], given: dict[str, Any], field: str, value: Any, tmp_path: Path
-) -> None:
-    assert getattr(shape_of(tmp_path, base, **given), field) == value
-
-
-LLAMA3 = {"low_freq_factor": 2.0, "high_freq_factor": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("scaling", "expected"),
-    [
-        ({"rope_type": "default"}, None),
-        ({"type": "linear", "factor": 4}, LinearRope(4.0)),
-        ({"rope_type": "linear", "type": "yarn", "factor": 4}, LinearRope(4.0)),
-        ({"rope_type": "llama3", "factor": 8.0, **LLAMA3}, RopeScaling(8.0, 2.0, 3.0, 2048)),
-        (
-            {"rope_type": "llama3", "factor": 8.0, **LLAMA3, "original_max_position_embeddings": 64},
-            RopeScaling(8.0, 2.0, 3.0, 64),
-        ),
-        (
-            {"rope_type": "yarn", "factor": 4.0},
-            Yarn(4.0, 2048, 32.0, 1.0, 0.1 * math.log(4.0) + 1.0, whole=True),
-        ),
-        ({"rope_type": "yarn", "factor": 1.0}, Yarn(1.0, 2048, loudness=1.0)),
-        (
-            {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16, "beta_slow": 2, "truncate": False},
-            Yarn(4.0, 2048, 16.0, 2.0, 0.1 * math.log(4.0) + 1.0, whole=False),
-        ),
-        ({"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5}, Yarn(4.0, 2048, loudness=1.5)),
-        (
-            {"rope_type": "yarn", "factor": 4.0, "mscale": 2.0, "mscale_all_dim": 3.0},
-            Yarn(4.0, 2048, loudness=(0.2 * math.log(4.0) + 1.0) / (0.3 * math.log(4.0) + 1.0)),
-        ),
-        (
-            {"rope_type": "yarn", "factor": 4.0, "mscale": 2.0},
-            Yarn(4.0, 2048, loudness=0.1 * math.log(4.0) + 1.0),
-        ),
-    ],
-)
-def test_rotary_positions_that_are_scaled(scaling: dict[str, Any], expected: Any, tmp_path: Path) -> None:
-    assert shape_of(tmp_path, LLAMA, rope_scaling=scaling).rope_scaling == expected
-
-
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 
 
@@ -134,7 +39,6 @@ LINEAR = {"rope_type": "linear", "factor": 4.0}
         ({**LINEAR, "rope_theta": 7.0}, {**LINEAR, "rope_theta": 7.0}, None, True),
         (LINEAR, {**LINEAR, "rope_theta": 7.0}, None, False),  # transformers: theta 10,000
         ({**LINEAR, "factor": 2.0}, LINEAR, 7.0, False),
-        ({"rope_type": "default"}, LINEAR, 7.0, False),
         (LINEAR, {"rope_theta": 7.0}, 7.0, False),
         ({**LINEAR, "rope_type": "yarn"}, {**LINEAR, "rope_type": "yarn", "truncate": False}, 7.0, False),
     ],
@@ -162,24 +66,17 @@ def test_a_user_may_say_that_a_field_changes_nothing(tmp_path: Path) -> None:
         read_shape(tmp_path, ["flavour", "colour", "vocab_size"])
 
 
-WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
-
-
 @pytest.mark.parametrize(
     ("base", "given", "sentence"),
     [
         (LLAMA, {"model_type": "bert"}, "model_type='bert' is not computed here; choose one of: gemma2, "),
         (LLAMA, {"architectures": ["LlamaForCausalLM", "LlamaModel"]}, "only causal language models answer"),
         (LLAMA, {"num_key_value_heads": 4}, "6 heads of even width must divide into them"),
-        (LLAMA, {"head_dim": 5}, "6 heads of even width must divide"),
         (LLAMA, {"hidden_size": None}, "lacks the field hidden_size; complete it"),
         (QWEN, {"num_key_value_heads": None}, "lacks the field num_key_value_heads"),
         (LLAMA, {"vocab_size": 0}, "vocab_size=0 cannot be used: it must be a whole number above 0"),
         (LLAMA, {"vocab_size": True}, "vocab_size=True .* a whole number"),
-        (LLAMA, {"vocab_size": 5.0}, "vocab_size=5.0 .* a whole number"),
         (LLAMA, {"rms_norm_eps": 0}, "rms_norm_eps=0 .* a number above 0"),
-        (LLAMA, {"rms_norm_eps": True}, "rms_norm_eps=True .* a number above 0"),
-        (LLAMA, {"rms_norm_eps": math.inf}, "rms_norm_eps=inf .* a number above 0"),
         (LLAMA, {"attention_bias": 1}, "attention_bias=1 .* true or false"),
         (LLAMA, {"hidden_act": "sine"}, "hidden_act='sine' .* computed here are "),
         (LLAMA, {"rope_scaling": [4]}, r"rope_scaling=\[4\] .* it must be an object"),
@@ -197,9 +94,7 @@ WINDOWED = {"use_sliding_window": True, "sliding_window": 9}
         ),
         (QWEN, {"max_window_layers": "all"}, "max_window_layers='all' .* it must be a whole number"),
         (QWEN, {"layer_types": 3}, "layer_types=3 .* it must be a list"),
-        (QWEN, {"layer_types": [[]] * 3}, "each of 3 layers"),
         (QWEN, {"layer_types": ["full_attention"] * 2}, "each of 3 layers is full_attention, or sliding"),
-        (QWEN, {"layer_types": ["full_attention"] * 2 + ["odd"]}, "each of 3 layers"),
         (QWEN, {"layer_types": ["full_attention"] * 2 + ["sliding_attention"]}, "each of 3 layers"),
     ],
 )
@@ -210,24 +105,8 @@ def test_what_is_not_computed_is_refused_by_its_name(
         shape_of(tmp_path, base, **given)
 
 
-def test_layers_may_be_listed_one_by_one(tmp_path: Path) -> None:
-    kinds = ["sliding_attention", "full_attention", "full_attention"]
-    assert shape_of(tmp_path, QWEN, **WINDOWED, layer_types=kinds).window == 9
-    assert shape_of(tmp_path, QWEN, **WINDOWED, layer_types=["full_attention"] * 3).window is None
-
-
 @pytest.mark.parametrize("text", ["{", "[]", b"\xff"])
 def test_a_file_that_is_no_object_is_refused(text: str | bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=r"config\.json.*; name a model's folder"):
         read_shape(tmp_path)
-
-
-def test_fields_that_change_nothing_are_none_to_refuse() -> None:
-    fields = Fields(
-        {"used": 1, "_own": 2, "off": False, "empty": [], "bare": {}, "null": None, "inert": 3}, "x"
-    )
-    fields.get("used")
-    fields.refuse_rest(frozenset(["inert"]))
-    with pytest.raises(ConfigError, match=r"^x: inert=3 is not computed here"):
-        fields.refuse_rest()

@@ -136,45 +136,6 @@ def test_another_anchor_or_template_is_another_token_cache(start, tmp_path) -> N
     assert len(list(tmp_path.glob("latentwire-tokens-*"))) == 3
 
 
-def counts_of(level: str) -> dict[str, int]:
-    lm = build()
-    ask, _ = teacher(level, lm)
-    ask(prompts())
-    first = dict(lm.chosen.counts)
-    lm.chosen.counts.clear()
-    ask(prompts())
-    names = ("teacher_rows", "teacher_head_rows", "teacher_positions", "padded_positions", "lm_positions")
-    return {name: lm.chosen.counts[name] for name in names} | {"first": first["lm_positions"]}
-
-
-# Prompts of 5, 3 and 8 tokens with two early answer tokens behind them: 7, 5 and 10.
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [
-        ("recompute", (3, 30, 30, 8, 30, 30)),
-        ("slice", (3, 9, 30, 8, 30, 30)),
-        ("slice_header", (3, 9, 24, 8, 24, 26)),  # two tokens are shared, and computed once
-    ],
-)
-def test_rows_positions_and_padding_are_counted(level: str, expected: tuple[int, ...]) -> None:
-    names = (
-        "teacher_rows",
-        "teacher_head_rows",
-        "teacher_positions",
-        "padded_positions",
-        "lm_positions",
-        "first",
-    )
-    assert counts_of(level) == dict(zip(names, expected, strict=True))
-
-
-def test_a_whole_pass_takes_four_rows_at_a_time() -> None:
-    lm = build()
-    teacher("recompute", lm)[0](prompts([*ROWS, ROWS[0], ROWS[1]]))
-    assert lm.chosen.counts["teacher_positions"] == 4 * 10 + 5
-    assert lm.chosen.counts["padded_positions"] == 4 * 10 - (7 + 5 + 10 + 7)
-
-
 def test_rows_that_a_cache_has_run_no_more_and_the_head_alone_is_applied(tmp_path) -> None:
     lm = build()
     ask, made = teacher("cache_h", lm)

@@ -7,21 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from added import BOTH, LORA, distance, learn, with_values
+from added import BOTH, LORA, distance, learn
 from tiers import longer
 from torch import Tensor
 
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import reference
-from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.evidence import greedy_answers
 from perfsweep.workloads.latentwire.maths import lora as lora_module
-from perfsweep.workloads.latentwire.maths.attention import KERNELS
-from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.lora import Lora
-from perfsweep.workloads.latentwire.maths.passes import AttentionContext, Prefix
-from perfsweep.workloads.latentwire.maths.trainables import DeepPrefix
-from perfsweep.workloads.latentwire.presets import LMConfig
+from perfsweep.workloads.latentwire.maths.lm import CausalLM
+from perfsweep.workloads.latentwire.maths.passes import Prefix
 from perfsweep.workloads.latentwire.variants import FAST_EXACT
 from perfsweep.workloads.latentwire.variants.student_passes import Merged
 
@@ -155,11 +149,6 @@ def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
     assert {p.dtype for p in start(levels, **BOTH).arm.parameters} == {torch.float32}
 
 
-def test_adapters_start_as_they_would_without_options(start) -> None:
-    states = [start(**config).arm.trained[1].adapter.state_dict() for config in ({}, BOTH)]
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-
-
 def test_a_training_whose_additions_are_zero_is_the_one_without(start) -> None:
     plain, added = (start(FAST, dtype="float64", **config)._probe_gradient() for config in ({}, LORA))
     assert torch.equal(plain["terms"], added["terms"])
@@ -248,63 +237,3 @@ def test_only_the_latent_arm_answers_with_them(start) -> None:
         scores.append((learn(made) if learned else made).evaluate(3))
     for before, after in zip(*scores, strict=True):
         assert (before.nll == after.nll) == (before.arm != "latent"), before.arm
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"lora_rank": 0}, r"workload\.lora_rank=0 cannot be used: it must be at least 1, or null"),
-        ({"lora_rank": -3}, r"workload\.lora_rank=-3 cannot be used"),
-        ({"lora_rank": 8, "lora_layers": 3}, r"workload\.lora_layers=3 cannot be used: it must be at most 2"),
-        ({"lora_rank": 8, "lora_layers": 0}, r"workload\.lora_layers=0 cannot be used"),
-        (
-            {"lora_rank": 8, "lora_targets": ["q", "w"]},
-            r"workload\.lora_targets=.*'w'.* must be a list of some of q, k, v, o",
-        ),
-        ({"lora_rank": 8, "lora_targets": []}, r"workload\.lora_targets="),
-        ({"lora_rank": 8, "lora_targets": ["q", "q"]}, r"workload\.lora_targets=.*each once"),
-        (
-            {"lora_rank": 8, "lora_alpha": 0.0},
-            r"workload\.lora_alpha=0\.0 cannot be used: it must be a number above 0",
-        ),
-        ({"lora_layers": 1}, r"workload\.lora_layers=1 does nothing while workload\.lora_rank is null"),
-        (
-            {"lora_targets": ["q"]},
-            r"workload\.lora_targets=\['q'\] does nothing while workload\.lora_rank is null",
-        ),
-    ],
-)
-def test_an_option_that_cannot_be_is_named(config, message) -> None:
-    with pytest.raises(ConfigError, match=message):
-        LatentWireConfig(preset="test", **config)
-
-
-def test_derivatives_agree_with_finite_differences() -> None:
-    config = LMConfig(32, 16, 1, 2, 1, 8, 24, qkv_bias=True)
-    lm = CausalLM(config, torch.Generator().manual_seed(0), torch.float64)
-    lm.path = Path(LayerPath(KERNELS["sdpa"]))
-    torch.manual_seed(0)
-    lora, deep = with_values(Lora(config, ("q", "o", "up"), 2, 4.0).double()), DeepPrefix(config).double()
-    soft = torch.randn(2, 3, 16, dtype=torch.float64)
-
-    def loss() -> Tensor:
-        hidden = lm.run(0.02 * soft, AttentionContext(deep(soft)), lora=lora)
-        return lm.logits(hidden).log_softmax(-1)[..., 3].sum()
-
-    loss().backward()
-    for parameter in (
-        lora.layers[0].q.a,
-        lora.layers[0].o.b,
-        lora.layers[0].up.a,
-        deep.map.weight,
-        deep.map.bias,
-    ):
-        flat, step = parameter.data.view(-1), 1e-6
-        for place in (1, flat.numel() // 2):
-            kept, values = flat[place].item(), []
-            for moved in (kept + step, kept - step):
-                flat[place] = moved
-                values.append(loss().item())
-            flat[place] = kept
-            slope = (values[0] - values[1]) / (2 * step)
-            assert parameter.grad.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-8)

@@ -30,14 +30,10 @@ def limit(rows: float) -> int:
 
 @pytest.mark.parametrize(
     ("bytes_", "most", "rows"),
-    [(limit(1.01), 16, 1), (limit(1.99), 16, 1), (limit(2.01), 16, 2), (limit(7.9), 16, 4), (10**9, 8, 8)],
+    [(limit(1.99), 16, 1), (limit(2.01), 16, 2), (limit(7.9), 16, 4), (10**9, 8, 8)],
 )
 def test_the_largest_power_of_two_that_fits_is_taken(bytes_: int, most: int, rows: int) -> None:
     assert choose_rows(kept, most, CPU, bytes_) == rows
-
-
-def test_without_a_limit_the_memory_of_the_host_is_one() -> None:
-    assert choose_rows(kept, 2, CPU, None) == 2
 
 
 def test_an_attempt_that_runs_out_of_memory_does_not_fit() -> None:

@@ -24,25 +24,6 @@ def model(name: str = "nano-q") -> CausalLM:
     return made
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_a_layer_that_is_gathered_is_the_whole_one(monkeypatch: pytest.MonkeyPatch, world: int) -> None:
-    layer, counts = model().layers[0], Counter[str]()
-    parts = [ShardedLayer(layer, rank, world, counts) for rank in range(world)]
-    assert len({part.shard.numel() for part in parts}) == 1
-    assert not any(p.requires_grad for part in parts for p in part.parameters())
-
-    def gather(whole: torch.Tensor, own: torch.Tensor) -> None:
-        whole.copy_(torch.cat([part.shard for part in parts]))
-
-    monkeypatch.setattr(sharding.dist, "all_gather_into_tensor", gather)
-    found = parts[1].gathered()
-    x = torch.randn(2, 3, LMS["nano-q"].d_model, dtype=torch.float64)
-    for name in ("q", "k", "v", "o", "gate", "up"):
-        assert torch.equal(getattr(found, name)(x), getattr(layer, name)(x)), name
-    assert torch.equal(found.norm1, layer.norm1) and torch.equal(found.norm2, layer.norm2)
-    assert counts["gathered_bytes"] == world * parts[0].shard.numel() * 8
-
-
 def test_a_model_in_parts_computes_what_the_whole_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, cut, counts = model(), model(), Counter[str]()
     alone = bare({"parallel": "fsdp"})

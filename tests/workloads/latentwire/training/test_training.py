@@ -6,34 +6,17 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.data import batches
 from perfsweep.workloads.latentwire.maths import answer_scores
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.presets import LMS
-from perfsweep.workloads.latentwire.training.micro_batch import choose_rows
 from perfsweep.workloads.latentwire.workload import LatentWire
-
-
-def test_the_schedule_counts_optimiser_steps_not_pieces(start) -> None:
-    workload = start({"micro_batch": 1}, epochs=2)
-    assert workload.arm.steps == 2 * math.ceil(len(workload.arm.corpus) / 4)
-
-
-def test_all_trainables_are_in_some_group(start) -> None:
-    workload = start()
-    modules = [workload.arm.encoder, *workload.arm.trained]
-    assert {id(p) for module in modules for p in module.parameters()} == {
-        id(p) for p in workload.arm.parameters
-    }
 
 
 def test_broken_losses_reach_no_weight(start, run) -> None:
@@ -52,26 +35,6 @@ def test_losses_fall(start, run) -> None:
     workload = run(start({"passes": "merged", "teacher": "cache_h"}, lr=3e-3), 60)
     history = list(workload.arm.history)
     assert sum(history[-8:]) < 0.97 * sum(history[:8])
-
-
-@given(
-    n=st.integers(1, 40),
-    effective=st.integers(1, 12),
-    seed=st.integers(0, 99),
-    bucket=st.sampled_from(["off", "window", "global"]),
-)
-def test_every_row_comes_once_in_an_epoch(n, effective, seed, bucket) -> None:
-    lengths = [(7 * i) % 11 for i in range(n)]
-    windows = batches.epoch_windows(lengths, seed, 0, effective, bucket)
-    assert sorted(i for window in windows for i in window) == list(range(n))
-    assert len(windows) == -(-n // effective)
-
-
-def test_sorting_within_windows_moves_no_row_to_another() -> None:
-    lengths = [(7 * i) % 11 for i in range(24)]
-    plain, sorted_ = (batches.epoch_windows(lengths, 1, 0, 6, bucket) for bucket in ("off", "window"))
-    assert [set(window) for window in plain] == [set(window) for window in sorted_]
-    assert plain != sorted_
 
 
 @pytest.mark.parametrize("level", ["index", "dataloader"])
@@ -149,27 +112,6 @@ def test_every_arm_of_every_model_is_scored(start) -> None:
     assert all(math.isfinite(score.nll) and score.top1 <= score.top5 for score in scores)
 
 
-@pytest.mark.parametrize(
-    ("config", "field"),
-    [
-        ({"preset": "huge"}, "preset"),
-        ({"models": 3}, "models"),
-        ({"lr": 0.0}, "lr"),
-        ({"dropout": 1.0}, "dropout"),
-        ({"anchor": "none at all"}, "anchor"),
-        ({"data_n": 0}, "data_n"),
-        ({"memory_mb": 0}, "memory_mb"),
-        ({"eval_every": -1}, "eval_every"),
-        ({"latents": 0}, "latents"),
-        ({"early_tokens": 17}, "early_tokens"),
-        ({"latent_width": 20}, "latent_width"),
-    ],
-)
-def test_a_field_out_of_range_is_named(config, field) -> None:
-    with pytest.raises(ConfigError, match=rf"workload\.{field}="):
-        LatentWireConfig(**config)
-
-
 def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     sizes = {"latents": 5, "answer_tokens": 7, "early_tokens": 2, "latent_width": 24, "max_bytes": 96}
     workload = run(start({"passes": "merged"}, **sizes, encoder_layers=2), 1)
@@ -178,13 +120,6 @@ def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     assert encoder.pooler.queries.shape == (5, 24)
     assert len(encoder.bytes.layers) == 2 and encoder.bytes.positions.shape == (96, 24)
     assert workload.arm.collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
-
-
-def test_the_smallest_preset_fills_the_smallest_batch() -> None:
-    """As `workload.preset=test` without any toggle runs it."""
-    config = LatentWireConfig(preset="test", tokenizer="bytes")
-    (smallest, *_) = next(toggle for toggle in LatentWire.toggles if toggle.name == "effective_batch").levels
-    assert smallest.value <= config.sizes.examples
 
 
 def test_a_window_larger_than_the_data_is_refused(start) -> None:
@@ -197,14 +132,6 @@ def test_prompts_beyond_the_context_are_refused(start) -> None:
         start(max_prompt=200_000)
 
 
-def test_memory_for_no_row_is_said_before_training() -> None:
-    def attempt(rows: int) -> None:
-        torch.randn(rows, 2**20, requires_grad=True).square().sum()
-
-    with pytest.raises(ConfigError, match="not even one row fits into 1 MiB"):
-        choose_rows(attempt, 8, torch.device("cpu"), 2**20)
-
-
 @pytest.mark.parametrize(("preset", "batch"), [("test", 4), ("demo", 64)])
 def test_a_step_takes_the_presets_batch_where_none_is_given(preset, batch) -> None:
     config = LatentWireConfig(preset=preset)
@@ -212,12 +139,3 @@ def test_a_step_takes_the_presets_batch_where_none_is_given(preset, batch) -> No
     levels = Space(toggles, config, Device()).closure({})
     assert (levels["effective_batch"], levels["micro_batch"]) == (batch, 1)
     assert [toggle.name for toggle in toggles] == [toggle.name for toggle in LatentWire.toggles]
-
-
-@pytest.mark.parametrize("fitting", [1, 4, 8])
-def test_the_largest_power_of_two_that_fits_is_chosen(fitting) -> None:
-    def attempt(rows: int) -> None:
-        if rows > fitting:
-            raise torch.OutOfMemoryError("full")
-
-    assert choose_rows(attempt, 8, torch.device("cpu"), 2**40) == fitting

@@ -7,16 +7,7 @@ import math
 import pytest
 import torch
 
-from perfsweep.workloads.probe1d.data.problem import (
-    PRIOR_CLIP,
-    SCALE_FLOOR,
-    Csr,
-    Labels,
-    Penalty,
-    constants,
-    prior_logit,
-    rms_scale,
-)
+from perfsweep.workloads.probe1d.data.problem import PRIOR_CLIP, Csr, Labels, Penalty, constants, prior_logit
 
 DENSE = torch.tensor(
     [
@@ -67,11 +58,6 @@ def test_a_prior_is_the_logit_of_the_share_and_finite_at_its_ends() -> None:
     found = prior_logit(torch.tensor([0, 1, 2, 4]), 4)
     clipped = math.log(PRIOR_CLIP) - math.log1p(-PRIOR_CLIP)
     assert found.tolist() == pytest.approx([clipped, math.log(1 / 3), 0.0, -clipped], rel=1e-6)
-
-
-def test_scales_have_a_floor_and_dead_latents_have_one() -> None:
-    count, sum_xx = torch.tensor([0, 1, 4, 1]), torch.tensor([0.0, 9.0, 16.0, 1e-20])
-    assert rms_scale(count, sum_xx).tolist() == pytest.approx([1.0, 3.0, 2.0, SCALE_FLOOR])
 
 
 def test_a_ridge_weighs_the_slope_in_units_of_the_spread_over_all_rows_and_leaves_the_intercept() -> None:

@@ -119,7 +119,7 @@ def test_a_kernel_gives_the_sums_of_the_definition_on_a_gpu(name, precision, sha
     assert worst(kernel(bucket, row, b, w, "loss"), expected) < BOUND[precision]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_buckets_hold_every_latent_once_and_pad_little(seed):
     rng = np.random.default_rng(seed)
     counts = np.sort(np.exp(rng.normal(4, 1.6, 300)).astype(int) + 1).tolist()

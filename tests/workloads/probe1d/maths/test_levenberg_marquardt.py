@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -16,7 +15,6 @@ from perfsweep.workloads.probe1d.maths.levenberg_marquardt import (
     Retries,
     adapt_damping,
     attempt,
-    step_metric,
 )
 
 
@@ -67,14 +65,6 @@ def test_predictions_below_rounding_relax_the_damping_where_noise_is_ignored(
     assert adapt_damping(state, of(1.0), ignore).item() == pytest.approx(lam)
 
 
-@pytest.mark.parametrize(("lam", "loss", "expected"), [(1e-12, 0.0, 1e-12), (1e12, 1.0, 1e12)])
-def test_damping_stays_within_its_bounds(lam: float, loss: float, expected: float) -> None:
-    state = dataclasses.replace(
-        DampingState.start(of(0.0), of(0.0)), lam=of(lam), predicted=of(1.0), loss=of(1.0)
-    )
-    assert adapt_damping(state, of(loss), ignore_noise=False).item() == pytest.approx(expected)
-
-
 def test_a_step_solves_the_damped_system() -> None:
     db, dw, predicted, clipped, good = attempt(grads(1.0, 2.0, 3.0, 0.5, 4.0), of(0.1), of(2.0), budget=8.0)
     matrix = torch.tensor([[3.1, 0.5], [0.5, 4.2]], dtype=torch.float64)
@@ -104,13 +94,6 @@ def test_a_step_that_promises_nothing_fails(gradient: tuple[float, ...]) -> None
     assert not attempt(grads(*gradient), of(0.0), of(1.0), 8.0)[4].item()
 
 
-def test_the_naive_metric_is_a_clipped_ratio_and_the_late_one_the_scale() -> None:
-    scale = of(2.0, 2.0, 2.0, 1e-4)
-    grad = Derivatives(None, scale, scale, of(1.0, 1.0, 1.0, 1.0), scale, of(3.0, 0.1, 9.0, 0.0))
-    assert step_metric(NAIVE, grad, scale).tolist()[0] == pytest.approx([3.0, 0.2, 4.0, 1e-8])
-    assert step_metric(LATE, grad, scale).tolist()[0] == pytest.approx([4.0, 4.0, 4.0, 1e-8])
-
-
 def test_pairs_are_tried_again_with_ten_times_the_damping() -> None:
     # The first succeeds at once, the second where 0.5 is reached: -0.4 + lam > 0; the third never; nobody
     # asks for the fourth.
@@ -127,11 +110,3 @@ def test_pairs_are_tried_again_with_ten_times_the_damping() -> None:
     assert step.clipped.tolist() == [[False, True, False, False]]
     assert Retries(NAIVE, lambda left: True)(grad, lam, torch.ones_like(lam), wanted)[1] == 6
     assert Retries(NAIVE, lambda left: False)(grad, lam, torch.ones_like(lam), wanted)[1] == 0
-
-
-def test_rows_of_a_state_are_taken_together() -> None:
-    start = DampingState.start(torch.arange(3.0)[:, None], torch.arange(3.0, 6.0)[:, None])
-    kept = start.select(torch.tensor([2, 0]))
-    assert kept.b.tolist() == [[2], [0]]
-    assert kept.w.tolist() == [[5], [3]]
-    assert kept.failures.tolist() == [[0], [0]]

@@ -29,7 +29,6 @@ FAILED = {"n_fail": 2, "lambda_max": 60.0}
     ("given", "row", "reads"),
     [
         (facts(None), {"loss": 3.0, "gradient": 4.0}, 2),
-        (facts([False] * 3), {"loss": 3.0, "gradient": 4.0}, 3),
         (facts([False, True, True]), {"loss": 3.0, "gradient": 4.0, **FAILED}, 8),
         (facts(None, loss=False), {"lambda": 30.0, "gradient": 4.0}, 2),
     ],
@@ -58,31 +57,6 @@ def test_a_warning_says_how_many_pairs_and_how_damped(caplog: pytest.LogCaptureF
     (record,) = caplog.records
     assert record.getMessage() == "LM step fallback: n_fail=2 lam_min=20 lam_max=60 grad_max=(4,3)"
     assert (counts.values["warnings"], counts.values["failing_passes"]) == (1, 1)
-
-
-def test_a_quiet_log_shows_the_same_once_the_slab_has_ended(caplog: pytest.LogCaptureFixture) -> None:
-    rows: list[Any] = []
-    counts = Counts()
-    log = DeviceLog(counts, rows.append)
-    log.begin(4, torch.device("cpu"))
-    with caplog.at_level(logging.WARNING, logger="perfsweep.probe1d"):
-        for given in (facts(None), facts([False, True, True]), facts(None, loss=False)):
-            assert log.any_left(torch.tensor([False]))
-            log.write(given)
-            assert not log.stopped(torch.tensor(False))
-        assert rows == []
-        log.finish()
-    assert rows == [
-        {"loss": 3.0, "gradient": 4.0},
-        {"loss": 3.0, "gradient": 4.0, **FAILED},
-        {"loss": 30.0, "gradient": 4.0},
-    ]
-    assert counts.values["host_syncs"] == 1
-    (record,) = caplog.records
-    assert record.getMessage() == "LM step fallback: n_fail=2 lam_min=20 lam_max=60 grad_max=(4,3)"
-    log.begin(4, torch.device("cpu"))
-    log.finish()
-    assert len(rows) == 3
 
 
 def test_a_quiet_log_stops_with_the_next_copy_and_logs_no_pass_beyond_the_stop() -> None:

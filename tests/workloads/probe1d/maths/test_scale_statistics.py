@@ -7,7 +7,7 @@ import torch
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import SCALE_FLOOR, Csr
-from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale, rms_by_pass
+from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
 
 # Latent 0: -3 and 4; latent 1: nothing; latent 2: 1 to 21; latent 3: hardly anything.
 VALUES = [-3.0, 4.0, *range(21, 0, -1), 1e-9]
@@ -37,19 +37,3 @@ def test_a_scale_of_each_level(level: str, expected: list[float], passes: int, c
     assert found.tolist() == pytest.approx(expected)
     assert counts.values["qx_passes"] == passes
     assert counts.values["metric_changed"] == changed
-
-
-def test_numbers_and_squares_are_summed_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfsweep.workloads.probe1d.maths.scale_statistics.PIECE", 5)
-    counts = Counts()
-    number, squares = rms_by_pass(X, counts)
-    assert number.tolist() == COUNT.tolist()
-    assert squares.tolist() == pytest.approx([25.0, 0.0, 21 * 22 * 43 / 6, 1e-18])
-    assert number.dtype == squares.dtype == torch.float32
-    assert counts.values["qx_passes"] == 1
-
-
-def test_a_quantile_of_nothing_is_one() -> None:
-    nothing = Csr(torch.tensor([0, 0]), torch.zeros(0, dtype=torch.int64), torch.zeros(0), 2)
-    zeros = torch.zeros(2, dtype=torch.float64)
-    assert metric_scale(nothing, "p95", zeros, zeros + 1, Counts()).tolist() == [1.0, 1.0]

@@ -10,14 +10,7 @@ import torch
 
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
-from perfsweep.workloads.probe1d.maths.separable import (
-    FAR,
-    PSEUDO_ROWS,
-    binary_start,
-    separable_pairs,
-    tail_is_paid,
-    tail_metric,
-)
+from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
 
 ROWS = 100
 
@@ -35,48 +28,6 @@ def block(count: Any, hits: Any, positives: Any, scale: float = 2.0) -> Block:
     zeros = ROWS - of(*count)
     sums = (of(*count), zeros, of(*positives), prior, of(*hits), same)
     return Block(numbers, numbers[:, None], *sums, same, torch.zeros_like(same), 0.0, ROWS)
-
-
-def logit(share: float) -> float:
-    return math.log(share / (1 - share))
-
-
-def test_pairs_without_a_hit_or_with_nothing_else_are_separable() -> None:
-    found = separable_pairs(block([10, 10, 10, 10], [0, 10, 5, 1], [20, 20, 20, 20]))
-    assert found.flatten().tolist() == [True, True, False, False]
-
-
-def test_a_start_takes_values_as_present_or_absent() -> None:
-    b, w = binary_start(block([10], [5], [20]), of(30.0), tol=1e-6)
-    p0 = (15 + 0.2 * PSEUDO_ROWS) / (90 + 2 * PSEUDO_ROWS)
-    p1 = (5 + 0.2 * PSEUDO_ROWS) / (10 + PSEUDO_ROWS)
-    assert b.item() == pytest.approx(logit(p0))
-    assert w.item() == pytest.approx((logit(p1) - logit(p0)) / 3.0)  # the mean value
-
-
-def test_values_that_cancel_are_measured_by_their_scale() -> None:
-    _, canceled = binary_start(block([10], [5], [20]), of(6.0), tol=1e-6)
-    _, plain = binary_start(block([10], [5], [20]), of(6.1), tol=1e-6)
-    assert canceled.item() * 2.0 == pytest.approx(plain.item() * 0.61)
-
-
-@pytest.mark.parametrize(("hits", "sign"), [(0, -1), (10, 1)])
-def test_a_separable_pair_starts_where_its_gradient_is_below_the_tolerance(hits: int, sign: int) -> None:
-    b, w = binary_start(block([10], [hits], [20]), of(20.0), tol=1e-6)
-    far = FAR * 1e-6 * ROWS / 10
-    assert sign * (b + 2 * w).item() == pytest.approx(-logit(far), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("count", "hits", "positives"),
-    [(0, 0, 20), (10, 5, 5), (10, 0, 0), (10, 10, 100)],
-    ids=["dead", "all among some", "no row", "every row"],
-)
-def test_pairs_that_tell_too_little_start_cold(count: int, hits: int, positives: int) -> None:
-    made = block([count], [hits], [positives])
-    made.prior.nan_to_num_(neginf=-18.4, posinf=18.4)
-    b, w = binary_start(made, of(20.0), tol=1e-6)
-    assert (b.item(), w.item()) == (made.prior.item(), 0.0)
 
 
 def derivatives(g1: float, h1: float = 0.0, h2: float = 1.0) -> Derivatives:
@@ -110,9 +61,3 @@ def test_padding_is_no_event_of_a_tail() -> None:
     sums = EventSums(of(6 / (1 + math.exp(3.0))), of(0.0), of(0.0), of(0.0))
     assert tail_is_paid(padded, of(-3.0), sums, derivatives(1.0), of(1.0), 1e-6).item()
     assert not tail_is_paid(made, of(-3.0), sums, derivatives(1.0), of(1.0), 1e-6).item()
-
-
-@pytest.mark.parametrize(("hits", "expected"), [(0, 0.5), (5, 2.0)])
-def test_w_is_measured_by_events_with_weight_left_in_tails_alone(hits: int, expected: float) -> None:
-    found = tail_metric(block([10], [hits], [20]), derivatives(0.0, h1=-4.0, h2=2.0), of(2.0))
-    assert found.item() == pytest.approx(expected)

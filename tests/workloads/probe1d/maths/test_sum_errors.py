@@ -70,10 +70,3 @@ def test_long_sums_join_short_ones_of_float32_in_float64(pairs):
     right = events.double().sum(-1)
     assert torch.equal(reduce_blocks(events, torch.float64), right)
     assert not torch.equal(events.sum(-1).double(), right)
-
-
-def test_a_sum_of_one_block_is_that_of_float32():
-    events = torch.rand(1, 2, BLOCK_EVENTS, generator=torch.Generator().manual_seed(1))
-    found = reduce_blocks(events, torch.float64)
-    assert found.dtype == torch.float64
-    assert torch.equal(found, events.sum(-1).double())

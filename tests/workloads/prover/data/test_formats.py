@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.formats import read_problem
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
 
@@ -61,17 +58,14 @@ def test_repeated_facts_count_once_and_are_reported(write):
     ("changed", "says"),
     [
         ({"train": "f(a,b).\nf a b\n"}, r"train.txt line 2: .*relation\(a,b\).*'f a b'"),
-        ({"train": "f(a,b).\nf(a,)."}, r"train.txt line 2: has an empty argument"),
         ({"train": "f(a,b,c)."}, r"train.txt line 1: has more than 2 arguments"),
         ({"train": "\n\n"}, r"train.txt holds no triple"),
         ({"test": "h(a,nobody)"}, r"test.txt line 1: asks about the constant nobody"),
         ({"test": "unheard(a,b)"}, r"test.txt line 1: asks for the relation unheard"),
         ({"rules": "r:1:f(x,y) -> h(x,z)"}, r"rules.txt line 1: has the head variable z"),
         ({"rules": "r:1:f(x,berlin) -> h(x,x)"}, r"rules.txt line 1: has the constant 'berlin'"),
-        ({"rules": "r:1:f(x,y,z) -> h(x,z)"}, r"rules.txt line 1: has an atom with 3 arguments"),
         ({"rules": "f(x,y) -> h(x,y)"}, r"rules.txt line 1: is not of the form id:weight"),
         ({"rules": "r:1: -> h(x,y)"}, r"rules.txt line 1: has an empty body"),
-        ({"rules": "r:1:f(x,y) g(x,y) -> h(x,y)"}, r"rules.txt line 1: cannot be read at"),
         ({"rules": "\n"}, r"rules.txt holds no rule"),
         ({"rules": "r:1:f(x) -> h(x,x)"}, r"relation f has 2 arguments in one place and 1"),
         (
@@ -82,7 +76,6 @@ def test_repeated_facts_count_once_and_are_reported(write):
             {"domain2constants": "people a b\nplaces c b\n"},
             r"domain2constants.txt line 2: puts b into a second domain; it is in people: 'places c b'",
         ),
-        ({"domain2constants": "people\n"}, r"domain2constants.txt line 1: names a domain without constants"),
     ],
 )
 def test_a_mistake_is_named_by_file_line_and_text(write, changed, says):
@@ -95,8 +88,6 @@ def test_a_mistake_is_named_by_file_line_and_text(write, changed, says):
     [
         ("Paris", {"train": "f(bob,Paris).\nh(zoe,c)."}),
         ("Paris", {"domain2constants": "people a b c\nplaces Paris\n"}),
-        ("Paris", {"valid": "f(a,Paris)."}),
-        ("P", {"train": "f(P,b).\nh(a,c)."}),
         ("a", {}),
     ],
 )
@@ -141,45 +132,8 @@ def test_arguments_are_as_many_as_the_configuration_says(write):
     assert KnowledgeBase.build(problem, 3).facts.shape == (2, 4)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            ("size", 0),
-            ("queries", 0),
-            ("corruptions", -1),
-            ("modes", "sideways"),
-            ("modes", ""),
-            ("arity", 5),
-            ("hide", 1.0),
-        ),
-        *(("data", "nowhere"), ("memory_gb", 0), ("gain", 0), ("embedding", 2.5), ("policy_seed", -1)),
-    ],
-)
-def test_a_field_out_of_range_is_named(field, value):
-    with pytest.raises(ConfigError, match=rf"workload\.{field}="):
-        ProverConfig(**{field: value})
-
-
-def test_real_data_has_the_sizes_it_is_known_for(real_data):
-    family = read_problem(Path(real_data("family")))
-    assert (len(family.constants), len(family.predicates), len(family.facts), len(family.rules)) == (
-        2968,
-        12,
-        19845,
-        87,
-    )
-    countries = read_problem(Path(real_data("countries_s3")))
-    assert (len(countries.constants), len(countries.facts), len(countries.test)) == (271, 983, 24)
-
-
 def test_more_constants_than_keys_can_tell_apart_are_refused(problem):
     with pytest.raises(ConfigError, match="do not fit keys of 64 bits"):
         KnowledgeBase.build(
             problem(" ".join(f"f(a{n},b{n})" for n in range(1200)), "g(X,Y) <- f(X,Y)"), arity=6
         )
-
-
-def test_a_folder_that_is_not_there_is_named_when_it_is_read(set_up):
-    with pytest.raises(ConfigError, match=r"workload.data=no/such/folder is no folder"):
-        set_up({}, data="no/such/folder")

@@ -10,7 +10,7 @@ import torch
 from perfsweep.workloads import native
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.prover.kernels import block_trunk
-from perfsweep.workloads.prover.kernels.block_trunk import BlockTrunk, packed, products
+from perfsweep.workloads.prover.kernels.block_trunk import BlockTrunk, products
 from perfsweep.workloads.prover.maths.policy import PolicyShape
 
 SHAPES = [
@@ -79,7 +79,7 @@ def product(request):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("rows", [1, 5, 12, 13, 47, 48, 49, 63, 64, 65, 225])
+@pytest.mark.parametrize("rows", [1, 13, 48, 65, 225])
 def test_the_trunk_is_that_of_the_network(product, shape, rows):
     assert difference(weights_of(shape), shape, rows, product) < TOLERANCE[product]
 
@@ -150,15 +150,6 @@ def test_threads_share_the_states_and_change_none(product):
         assert torch.equal(run(trunk, x, product), alone)
     finally:
         torch.set_num_threads(1)
-
-
-@pytest.mark.parametrize(("low", "pair"), [(False, 1), (True, 2)])
-def test_columns_of_a_weight_lie_together_by_sixteen(low, pair):
-    width = 64
-    weight = torch.arange(width * width).view(width, width).remainder(128).float()
-    found = packed(weight, low).view(width // 16, width // pair, 16, pair)
-    for out, deep in ((0, 0), (17, 33), (63, 62), (5, 31)):
-        assert found[out // 16, deep // pair, out % 16, deep % pair] == weight[out, deep]
 
 
 @pytest.mark.parametrize("low", [False, True])

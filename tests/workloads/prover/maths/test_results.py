@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from perfsweep.workloads.prover.maths.results import EPS, FAILED, Results, digest, metrics, ranked, scores
+from perfsweep.workloads.prover.maths.results import EPS, FAILED, metrics, ranked, scores
+from perfsweep.workloads.prover.oracle import resolution
 
 
 def outcome(
@@ -34,7 +33,6 @@ def test_a_score_without_a_proof_is_a_hundred_less() -> None:
 @pytest.mark.parametrize(
     ("log_prob", "success", "rank"),
     [
-        ([-1.0], [True], 1.0),
         ([-1.0, -2.0, -0.5], [True, True, True], 2.0),
         ([-1.0, -1.0, -1.0 - EPS / 2, -9.0], [True] * 4, 2.0),  # two share its place
         ([-1.0, -1.0 + 2 * EPS, -1.0 - 2 * EPS], [True] * 3, 2.0),
@@ -48,15 +46,6 @@ def test_a_rank_counts_better_ones_and_half_of_equal_ones(
     assert found.rank.tolist() == [rank]
 
 
-def test_queries_stand_behind_one_another_and_are_as_doubtful_as_their_candidates() -> None:
-    given = outcome(
-        [-3.0, -1.0, -1.0, -2.0, -5.0, -4.0], [True] * 6, [False, True, False, False, False, False]
-    )
-    found = ranked(given, np.array([2, 1, 3]))
-    assert found.rank.tolist() == [2.0, 1.0, 1.0]
-    assert found.ambiguous.tolist() == [True, False, False]
-
-
 def test_hits_count_ranks_up_to_one_three_and_ten() -> None:
     found = metrics(np.array([1.0, 1.5, 3.0, 10.0, 10.5]))
     assert found == pytest.approx(
@@ -65,33 +54,9 @@ def test_hits_count_ranks_up_to_one_three_and_ten() -> None:
     assert all(math.isnan(value) for value in metrics(np.zeros(0)).values())
 
 
-def some_rows(numbers: list[int]) -> Any:
-    number = torch.tensor(numbers)
-    fields = {"number": number, "success": number > 1, "depth": number + 5, "log_prob": -number.float()}
-    made = SimpleNamespace(
-        **fields, ambiguous=number == 0, actions=number[:, None].repeat(1, 2), batch=len(numbers)
-    )
-    made.take = lambda index: some_rows(number[index].tolist())
-    return made
-
-
-@pytest.mark.parametrize("traces", [False, True])
-def test_outcomes_stand_in_the_order_of_candidates_without_padding(traces: bool) -> None:
-    results = Results(torch.device("cpu"), traces)
-    results.store(some_rows([3, -1, 1]))
-    results.store(some_rows([0, 2]))
-    found = results.arrays()
-    assert results.finished == 4
-    assert found["depth"].tolist() == [5, 6, 7, 8]
-    assert found["success"].tolist() == [False, False, True, True]
-    assert found["log_prob"].tolist() == [0, -1, -2, -3]
-    assert found["ambiguous"].tolist() == [True, False, False, False]
-    assert ("actions" in found) == traces
-    if traces:
-        assert found["actions"].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
-
-
-def test_a_digest_is_one_of_contents_in_their_order() -> None:
-    one, other = np.arange(3), np.arange(3, 6)
-    assert digest([one, other]) == digest([one.copy(), other])
-    assert len({digest([one, other]), digest([other, one]), digest([one])}) == 3
+def test_ranks_are_the_oracles_query_by_query():
+    rng = np.random.default_rng(0)
+    drawn = np.round(rng.normal(size=60) * 4) / 4
+    sizes = np.array([1, 20, 9, 30])
+    expected = [resolution.expected_rank(list(part)) for part in np.split(drawn, np.cumsum(sizes)[:-1])]
+    assert ranked(outcome(list(drawn), [True] * 60), sizes).rank.tolist() == expected

@@ -14,7 +14,6 @@ from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.reference import Queue, Reference
 from perfsweep.workloads.prover.variants import TOGGLES, arm
-from perfsweep.workloads.prover.variants.finished_rows import bucket_sizes
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
@@ -74,54 +73,6 @@ def numbers(log: list[Tally]) -> list[dict[str, int]]:
     return [{name: int(value) for name, value in tally.items() if name not in every} for tally in log]
 
 
-@pytest.mark.parametrize(
-    ("rows", "sizes"), [(1, [1]), (16, [16]), (17, [16, 17]), (32, [16, 32]), (100, [16, 32, 64, 100])]
-)
-def test_buckets_are_powers_of_two_from_sixteen_and_the_slab_itself(rows: int, sizes: list[int]) -> None:
-    assert bucket_sizes(rows) == sizes
-
-
-def some_rows(count: int, done: list[int]) -> Rows:
-    rows = scheduler().start(*Bites(count).take(None))
-    rows.done[done] = True
-    return rows
-
-
-def test_every_row_is_stepped_or_those_done_are_blank_then() -> None:
-    seen: list[Rows] = []
-
-    def step(rows: Rows) -> tuple[Rows, Tally]:
-        seen.append(rows)
-        return rows, {"fact_pairs": 7}
-
-    rows = some_rows(3, done=[0, 2])
-    _, tally = scheduler(step).iteration(rows)
-    assert tally["active"] == 1
-    assert numbers([tally]) == [{"fact_pairs": 7, "row_steps": 3}]
-    _, tally = scheduler(step, skip_done="where_mask").iteration(rows)
-    assert numbers([tally]) == [{"fact_pairs": 7, "row_steps": 3, "masked_rows": 2}]
-    assert torch.equal(seen[0].current, rows.current)
-    assert seen[1].current.any(2).any(1).tolist() == [False, True, False]
-    assert torch.equal(seen[1].current[1], rows.current[1])
-
-
-@pytest.mark.parametrize(("active", "bucket"), [(20, 32), (16, 16), (3, 16), (40, 40)])
-def test_active_rows_alone_are_stepped_in_the_smallest_bucket(active: int, bucket: int) -> None:
-    rows = some_rows(40, done=list(range(40 - active)))
-    stepped: list[Rows] = []
-
-    def step(part: Rows) -> tuple[Rows, Tally]:
-        stepped.append(part)
-        return part._replace(depth=part.depth + 5), {}
-
-    after, tally = scheduler(step, skip_done="compact").iteration(rows)
-    assert tally["row_steps"] == bucket == stepped[0].batch
-    assert stepped[0].number.tolist() == [*range(40 - active, 40), *[-1] * (bucket - active)]
-    assert stepped[0].done.tolist() == [False] * active + [True] * (bucket - active)
-    assert after.depth.tolist() == [0] * (40 - active) + [5] * active
-    assert torch.equal(after.number, rows.number)
-
-
 ALL, NONE = torch.tensor([True, True]), torch.tensor([True, False])
 
 
@@ -140,35 +91,6 @@ def test_a_slab_whose_rows_are_done_after_two_iterations_ends_after(level: str, 
         done = [NONE, *[ALL] * MAX_DEPTH]
         overs = [made.over(SimpleNamespace(done=flags), steps) for steps, flags in enumerate(done, 1)]  # type: ignore[arg-type]
         assert overs.index(True) + 1 == expected
-
-
-@pytest.mark.parametrize("level", ["off", "sync", "every_k", "async_lag1"])
-def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done(level: str) -> None:
-    made, rows = scheduler(early_exit_all=level), SimpleNamespace(done=NONE)
-    assert not any(made.over(rows, steps) for steps in range(1, MAX_DEPTH + 4))  # type: ignore[arg-type]
-    rows.done = ALL
-    assert made.over(rows, MAX_DEPTH + 4)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("pad", "expected", "done"),
-    [("off", [0, 1, 2], [False] * 3), ("done_row", [0, 1, 2, -1, -1], [False] * 3 + [True] * 2)],
-)
-def test_a_slab_is_padded_by_finished_rows(pad: str, expected: list[int], done: list[bool]) -> None:
-    made, (queue, _) = scheduler(pad_to_slab=pad), queue_of(3, size=5)
-    rows = made.fill(queue)
-    assert rows is not None and rows.number.tolist() == expected
-    assert rows.done.tolist() == done
-    assert made.fill(queue) is None
-
-
-@pytest.mark.parametrize(("size", "batches"), [(3, [3, 2]), (None, [5])])
-def test_a_slab_is_checked_by_the_rows_that_it_takes(size: int | None, batches: list[int]) -> None:
-    made, (queue, _) = scheduler(), queue_of(5, size)
-    checked: list[int] = []
-    made.memory = SimpleNamespace(check=lambda rows, budget: checked.append(rows))  # type: ignore[assignment]
-    filled = [rows.batch for rows in iter(lambda: made.fill(queue), None)]
-    assert checked == filled == batches
 
 
 def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:

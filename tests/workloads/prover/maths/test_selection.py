@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfsweep.workloads.prover.maths.greedy_choice import TAU, choose
-from perfsweep.workloads.prover.maths.results import metrics, ranked
 from perfsweep.workloads.prover.oracle import resolution
 
 INF = float("inf")
@@ -20,19 +16,6 @@ INF = float("inf")
 def chosen(*logits: float, forced: bool = False):
     choice = choose(torch.tensor([logits]), torch.tensor([forced]))
     return int(choice.column), float(choice.log_prob), bool(choice.ambiguous)
-
-
-def test_of_equal_logits_the_first_is_taken():
-    assert chosen(1.0, 3.0, 3.0, 2.0)[0] == 1
-    assert chosen(-INF, 3.0 - TAU / 2, 3.0)[0] == 1
-
-
-def test_logits_beyond_tau_of_the_best_do_not_count_as_best():
-    assert chosen(3.0 - 2 * TAU, 3.0)[0] == 1
-
-
-def test_probabilities_use_the_snapped_logits():
-    assert chosen(3.0 - TAU / 2, 3.0)[1] == pytest.approx(-math.log(2), abs=1e-6)
 
 
 def test_a_forced_move_has_log_probability_zero_and_no_doubt():
@@ -60,39 +43,3 @@ def test_choices_are_the_oracles_unless_one_of_them_is_in_doubt(logits):
     if not (doubt or right_doubt):
         assert column == right
         assert log_prob == pytest.approx(right_log_prob, abs=1e-5)
-
-
-def outcome(*log_probs, success=True):
-    count = len(log_probs)
-    return {
-        "log_prob": np.array(log_probs, dtype=np.float32),
-        "success": np.full(count, success),
-        "ambiguous": np.zeros(count, dtype=bool),
-    }
-
-
-def test_ties_share_a_place():
-    assert ranked(outcome(-1.0, -1.0, -2.0, -0.5), np.array([4])).rank.tolist() == [2.5]
-
-
-def test_ranks_are_the_oracles_query_by_query():
-    rng = np.random.default_rng(0)
-    scores = np.round(rng.normal(size=60) * 4) / 4
-    sizes = np.array([1, 20, 9, 30])
-    expected = [resolution.expected_rank(list(part)) for part in np.split(scores, np.cumsum(sizes)[:-1])]
-    assert ranked(outcome(*scores), sizes).rank.tolist() == expected
-
-
-def test_failures_rank_behind_all_proofs():
-    found = outcome(-50.0, -1.0)
-    found["success"] = np.array([True, False])
-    assert ranked(found, np.array([2])).rank.tolist() == [1]
-
-
-def test_metrics_are_means_over_queries():
-    assert metrics(np.array([1.0, 2.0, 4.0])) == {
-        "mrr": pytest.approx((1 + 0.5 + 0.25) / 3),
-        "hits1": pytest.approx(1 / 3),
-        "hits3": pytest.approx(2 / 3),
-        "hits10": 1.0,
-    }

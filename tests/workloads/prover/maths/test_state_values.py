@@ -7,13 +7,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.prover.maths import state_values
-from perfsweep.workloads.prover.maths.state_values import (
-    EveryState,
-    OncePerJob,
-    OncePerStep,
-    Untallied,
-    distinct,
-)
+from perfsweep.workloads.prover.maths.state_values import OncePerJob, distinct
 
 BASE = 20
 
@@ -39,33 +33,6 @@ def firsts(values: Tensor) -> list[int]:
     return values[:, 0].int().tolist()
 
 
-@pytest.mark.parametrize(("count", "asked"), [(2, [2]), (3, [3]), (4, [3, 1]), (7, [3, 3, 1])])
-def test_states_are_valued_a_cacheful_at_a_time(
-    count: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state_values, "CHUNK", 3)
-    network = Network()
-    values = EveryState(network)
-    for numbers in (range(count), range(5, 5 + count)):
-        assert firsts(values(states(*numbers))) == [10 * number for number in numbers]
-    assert network.asked == asked * 2
-    assert values.evaluated == 2 * count
-    values(states(1))
-    assert values.evaluated == 2 * count + 1
-
-
-def test_compiled_code_counts_nothing() -> None:
-    values = Untallied(Network())
-    assert firsts(values(states(1, 1))) == [10, 10]
-    assert values.evaluated == 0
-
-
-def test_equal_states_are_numbered_by_the_first_of_them() -> None:
-    first, group = distinct(states(3, 1, 3, 2, 1), BASE)
-    assert torch.equal(first[group], torch.tensor([0, 1, 0, 3, 1]))
-    assert len(first) == 3
-
-
 def test_states_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         state_values, "hash_states", lambda given, base: torch.zeros(len(given), dtype=torch.int64)
@@ -76,39 +43,3 @@ def test_states_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch
     values = OncePerJob(Network(), BASE, width=2, room=8, device=torch.device("cpu"))
     for _ in range(2):
         assert firsts(values(states(1, 2, 1))) == [10, 20, 10]
-
-
-def test_each_state_of_a_step_is_valued_once() -> None:
-    network = Network()
-    values = OncePerStep(network, BASE)
-    assert firsts(values(states(3, 1, 3, 2, 1))) == [30, 10, 30, 20, 10]
-    assert values.evaluated == 3
-    assert len(values(states())) == 0
-    assert network.asked == [3, 0]
-
-
-def test_each_state_of_a_job_is_valued_once_while_there_is_room() -> None:
-    network = Network()
-    values = OncePerJob(network, BASE, width=2, room=3, device=torch.device("cpu"))
-    assert firsts(values(states(1, 2, 1))) == [10, 20, 10]
-    assert (values.evaluated, values.hits, values.used) == (2, 0, 2)
-    assert firsts(values(states(2, 5, 6, 1))) == [20, 50, 60, 10]
-    assert (values.evaluated, values.hits, values.used) == (4, 2, 3)
-    firsts(values(states(5, 6)))  # of these one had found room
-    assert (values.evaluated, values.hits, values.used) == (5, 3, 3)
-    assert firsts(values(states(1, 2))) == [10, 20]
-    assert (values.evaluated, values.hits) == (5, 5)
-    values.forget()
-    assert firsts(values(states(1))) == [10]
-    assert (values.evaluated, values.used) == (6, 1)
-    assert len(values(states())) == 0
-
-
-def test_a_store_grows_and_keeps_what_it_has() -> None:
-    values = OncePerJob(Network(), 5000, width=2, room=3000, device=torch.device("cpu"))
-    for first in range(1, 2500, 500):
-        values(states(*range(first, first + 500)))
-    assert values.evaluated == 2500
-    again = values(states(*range(1, 2501)))
-    assert firsts(again) == [10 * number for number in range(1, 2501)]
-    assert values.hits >= 2490  # but for those that found no slot in eight probes

@@ -65,8 +65,6 @@ def test_gradients_and_momenta_lie_as_their_weights_do() -> None:
     ("pinned", "copy", "waits", "counted"),
     [
         (True, lambda one: one.to("cuda"), False, 1),
-        (True, lambda one: one.to("cpu"), False, 0),
-        (True, lambda one: one.to("cuda", non_blocking=False), True, 1),
         (True, lambda one: one.to("cuda", torch.float64, False), True, 1),
         (False, lambda one: one.to("cuda"), True, 1),
     ],

@@ -17,8 +17,6 @@ PASS = "net(torch.randn(8, 4)).square().mean().backward()"
 
 HANDS = {
     "data": f"{NET}while True:\n    net.zero_grad()\n    {PASS}\n    {UPDATE}\n",
-    "a class of one's own": f"{NET}class Mine:\n    def step(self):\n        {UPDATE}\nmine = Mine()\n"
-    f"while True:\n    net.zero_grad()\n    {PASS}\n    mine.step()\n",
     "no module": "import torch\nw = torch.ones(4, requires_grad=True)\nwhile True:\n"
     "    (torch.randn(8, 4) @ w).square().mean().backward()\n"
     "    w.data -= 0.01 * w.grad\n    w.grad = None\n",

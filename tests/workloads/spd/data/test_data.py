@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 
 import numpy as np
@@ -11,33 +10,9 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.spd.data.corpus import (
-    ANIMALS,
-    DEEDS,
-    FEELINGS,
-    NAMES,
-    PLACES,
-    TEMPLATES,
-    THINGS,
-    corpus_file,
-    induction,
-    markov,
-    standard_library,
-    stories,
-)
-from perfsweep.workloads.spd.data.loading import Feed, Mover, Plan, by_data_loader, by_mapped_file, on_device
-from perfsweep.workloads.spd.data.tokens import (
-    BOS,
-    BYTE_VOCAB,
-    EOS,
-    Rows,
-    decode,
-    encode,
-    feature_rows,
-    read_tokens,
-    token_rows,
-    write_tokens,
-)
+from perfsweep.workloads.spd.data.corpus import corpus_file, markov
+from perfsweep.workloads.spd.data.loading import Plan, by_data_loader, by_mapped_file, on_device
+from perfsweep.workloads.spd.data.tokens import BYTE_VOCAB, Rows, decode, read_tokens
 
 CPU = torch.device("cpu")
 
@@ -72,71 +47,11 @@ def test_every_loader_follows_the_plan_from_any_batch_on(rows, name, start) -> N
         assert next(batches).values.tolist() == rows.values[next(expected)].tolist()
 
 
-def test_an_unsharded_stream_repeats_itself_in_every_worker(rows) -> None:
-    batches = by_data_loader(rows, plan(rows), 2, False, True, sharded=False)
-    first, second = next(batches), next(batches)
-    assert first.values.tolist() == second.values.tolist()  # why such a combination is refused
-
-
-def test_a_plan_uses_each_row_once_an_epoch_and_drops_the_remainder(rows) -> None:
-    numbers = [number for batch in plan(rows) for number in batch]
-    assert len(numbers) == len(set(numbers)) == 20
-    kept = Plan(len(rows), 4, seed=3, drop_last=False)
-    assert len(kept) == 6 and sum(len(batch) for batch in kept) == 22
-    assert plan(rows).order(0).tolist() != plan(rows).order(1).tolist()
-
-
-def test_a_feed_counts_what_it_hands_out_and_how_it_was_fetched(rows) -> None:
-    counts: Counter[str] = Counter()
-    feed = Feed(
-        by_data_loader(rows, plan(rows), 0, False, False, False), Mover(CPU, False, counts, torch.float32), 0
-    )
-    for _ in range(3):
-        assert feed.move(feed.fetch()).dtype == torch.int64
-    assert (feed.taken, counts["row_fetches"]) == (3, 12)
-
-
-def test_tokens_survive_the_disk(tmp_path) -> None:
-    for vocab in (300, 70_000):
-        path = tmp_path / f"{vocab}.bin"
-        tokens = np.random.default_rng(0).integers(0, vocab, 1000)
-        write_tokens(path, tokens, vocab, "")
-        assert read_tokens(path, vocab).tokens.tolist() == tokens.tolist()
-
-
 def test_text_and_arrays_are_read_too(tmp_path) -> None:
     (tmp_path / "t.txt").write_text("grüße")
     assert decode(read_tokens(tmp_path / "t.txt", BYTE_VOCAB).tokens) == "grüße"
     np.save(tmp_path / "t.npy", np.arange(5))
     assert read_tokens(tmp_path / "t.npy", BYTE_VOCAB).tokens.tolist() == list(range(5))
-
-
-def test_rows_are_split_by_what_they_hold(tmp_path) -> None:
-    write_tokens(tmp_path / "t.bin", np.tile(np.random.default_rng(0).integers(0, 259, 4000), 3), 259, "")
-    train, held_out = token_rows(read_tokens(tmp_path / "t.bin", 259), 8, 64, 1)
-    assert not {tuple(row) for row in train.values.tolist()} & {
-        tuple(row) for row in held_out.values.tolist()
-    }
-
-
-def test_stories_are_seeded_text_between_special_ids() -> None:
-    tokens = stories(500, seed=1)
-    assert tokens.tolist() == stories(500, seed=1).tolist() != stories(500, seed=2).tolist()
-    assert tokens[0] == BOS and tokens[-1] == EOS and tokens.max() < BYTE_VOCAB
-    assert "the" in decode(tokens)
-
-
-def test_stories_are_told_in_all_their_sentences_and_words() -> None:
-    told = decode(stories(40_000))
-    for template in TEMPLATES:
-        assert max(re.split(r"{\w+}", template), key=len) in told
-    for words in (NAMES, ANIMALS, PLACES, THINGS, FEELINGS, DEEDS):
-        assert all(word in told for word in words)
-
-
-def test_the_standard_library_is_text() -> None:
-    assert "def " in decode(standard_library(20_000))
-    assert len(standard_library(1000)) == 1000
 
 
 def test_a_chain_has_the_entropy_it_promises() -> None:
@@ -147,24 +62,9 @@ def test_a_chain_has_the_entropy_it_promises() -> None:
     assert entropy == pytest.approx(math.log(4), abs=0.03) or entropy < math.log(4)  # followers may coincide
 
 
-def test_induction_says_everything_twice() -> None:
-    tokens = induction(64, 1000, period=8).reshape(-1, 2, 8)
-    assert (tokens[:, 0] == tokens[:, 1]).all()
-
-
 def test_a_corpus_is_made_once(tmp_path) -> None:
     first = corpus_file("stories", BYTE_VOCAB, 2000, tmp_path)
     (file,) = tmp_path.glob("*.bin")
     before = file.stat().st_mtime_ns
     assert corpus_file("stories", BYTE_VOCAB, 2000, tmp_path).digest == first.digest
     assert file.stat().st_mtime_ns == before
-
-
-def test_features_are_active_as_often_as_they_should_be() -> None:
-    values = feature_rows(5, 20_000, 0.05, 0).values
-    assert (values > 0).mean() == pytest.approx(0.05, abs=0.005)
-    assert values[values > 0].mean() == pytest.approx(0.5, abs=0.02)
-
-
-def test_encoding_is_bytes() -> None:
-    assert encode("abc").tolist() == [97, 98, 99]

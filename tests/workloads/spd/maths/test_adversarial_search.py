@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from perfsweep.workloads.api import NullClock
-from perfsweep.workloads.spd.maths.adversarial_sources import ascend, split
+from perfsweep.workloads.spd.maths.adversarial_sources import split
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.divergence import SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
@@ -84,7 +83,7 @@ def corners(moment: Moment, arm) -> list[float]:
     ],
 )
 def test_no_search_exceeds_the_worst_corner_and_all_stay_in_the_box(problem, search, folds) -> None:
-    for seed in range(12):
+    for seed in range(6):
         moment, arm, start = problem(seed, folds, search)
         found = arm.search(moment, Masking(moment.lower), start, 0.05, 30)
         assert found["linear",].min() >= 0 and found["linear",].max() <= 1
@@ -103,60 +102,6 @@ def test_many_small_steps_reach_the_worst_corner_of_most_problems(problem) -> No
     assert reached >= 6  # a convex function has several corners that are locally worst
 
 
-def test_detached_and_full_searches_find_the_same_sources(problem) -> None:
-    for seed in range(5):
-        found = []
-        for search in ("full", "detached"):
-            moment, arm, start = problem(seed, True, search)
-            found.append(arm.search(moment, Masking(moment.lower), start, 0.1, 10)["linear",])
-        assert torch.equal(*found)
-
-
-def test_no_steps_leave_the_stochastic_loss_of_a_shared_source(start) -> None:
-    few = {"modules": ["layers.*.attn.q"], "components": 8}
-    workload = start(config={"losses": "all", "pgd_steps": 0, "dtype": "float64", **few})
-    arm = workload.arm
-    deltas = arm.deltas(arm.decomposition.operands())
-    moment = arm.moment(arm.first_batch(), arm.decomposition.operands(deltas), NullClock())
-    spec = next(spec for spec in workload.config.recipe.losses if spec.kind == "pgd")
-    state = arm.draws.generator.get_state()
-    found = arm.reconstruction(moment, spec)
-    arm.draws.generator.set_state(state)
-    components, mus = split(arm.draws.adversarial(moment.lead, spec))
-    expected = arm.divergence(moment, Masking(moment.lower, components, mus), moment.operands)
-    assert found.item() == pytest.approx(expected.item() / moment.divergence.normaliser, rel=1e-12)
-
-
-@pytest.mark.parametrize(("init", "value"), [("ones", 1.0), ("zeros", 0.0)])
-@pytest.mark.parametrize(("scope", "shape"), [("shared", (1, 1, 41)), ("datapoint", (4, 16, 41))])
-def test_sources_start_where_they_are_told(start, init, value, scope, shape) -> None:
-    draws = start().arm.draws
-    drawn = draws.adversarial(torch.Size([4, 16]), LossSpec("pgd", 1.0, 1, 0.1, init, scope))
-    assert all(tensor.shape == shape and bool((tensor == value).all()) for tensor in drawn.values())
-
-
-def test_routes_choose_every_number_of_modules_alike(start) -> None:
-    draws = start().arm.draws
-    routes = torch.stack(list(draws.routes(torch.Size([400, 16])).values()))
-    chosen = routes.sum(0).flatten()
-    shares = torch.bincount(chosen, minlength=13)[1:].float() / chosen.numel()
-    assert chosen.min() >= 1
-    assert (shares - 1 / 12).abs().max() < 0.015
-    assert (routes.float().mean((1, 2)) - 6.5 / 12).abs().max() < 0.02
-
-
-def test_stacked_draws_are_the_numbers_of_single_ones(start) -> None:
-    one, stacked = (start(stack_modules=level).arm.draws for level in ("loop", "stacked"))
-    lead = torch.Size([4, 16])
-    first, second = one.stochastic(lead, routed=True), stacked.stochastic(lead, routed=True)
-    (together,) = second.components.values()
-    order = [names[0] for names in first.components]
-    (names,) = second.components
-    for name in order:
-        assert torch.equal(first.components[name,], together[names.index(name)])
-        assert torch.equal(first.routes[name], second.routes[name])
-
-
 @pytest.mark.parametrize(
     ("steps", "size", "fewer", "larger"),
     [(20, 0.1, 5, 0.4), (4, 0.5, 1, 1.0), (6, 0.5, 1, 1.0), (1, 0.3, 1, 0.3), (0, 0.3, 0, 0.0)],
@@ -166,17 +111,6 @@ def test_a_quarter_of_the_steps_reach_as_far(steps, size, fewer, larger) -> None
     spec = LossSpec("pgd", 1.0, steps, size)
     assert LargerSteps().search_steps(spec) == fewer
     assert LargerSteps().step_size(spec) == pytest.approx(larger)
-
-
-def test_larger_steps_are_what_sources_move_by(start) -> None:
-    workload = start(config={"losses": "all", "pgd_steps": 2, "dtype": "float64"}, pgd_steps="larger")
-    arm, seen = workload.arm, []
-    search = arm.search
-    arm.search = lambda moment, about, sources, size, steps: (
-        seen.append((steps, size)) or search(moment, about, sources, size, steps)
-    )
-    workload.step(NullClock())
-    assert seen == [(1, 1.0)]  # two steps of 1 would reach no further than one
 
 
 def steps_of(kind: type[Any], spec: LossSpec, iterations: int, count: int) -> list[int]:
@@ -199,18 +133,6 @@ def test_steps_grow_from_one_to_all_at_half_of_training(iterations: int, expecte
 
 def test_every_fourth_iteration_searches() -> None:
     assert steps_of(EveryFourth, LossSpec("pgd", 1.0, 4, 0.1), 9, 9) == [4, 0, 0, 0, 4, 0, 0, 0, 4]
-
-
-def test_sources_move_by_the_sign_of_the_gradient_and_stay_in_the_box() -> None:
-    sources = {("a",): torch.tensor([0.5, 0.5, 0.5, 0.95, 0.05])}
-    gradients = {("a",): torch.tensor([1e-9, -7.0, 0.0, 1.0, -1.0])}
-    assert ascend(sources, gradients, 0.1)["a",].tolist() == pytest.approx([0.6, 0.4, 0.5, 1.0, 0.0])
-
-
-def test_the_last_source_is_that_of_the_delta() -> None:
-    components, deltas = split({("a",): torch.tensor([[1.0, 2.0, 3.0]])})
-    assert components["a",].tolist() == [[1, 2]]
-    assert deltas["a",].tolist() == [3]
 
 
 class Nothing:

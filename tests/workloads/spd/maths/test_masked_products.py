@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.spd.maths.masked_products import FORMS, WeightedActivation, check_waiting, shaken
+from perfsweep.workloads.spd.maths.masked_products import FORMS, WeightedActivation, check_waiting
 
 G = [-1.0, 0.0, 0.25, 1.0, 3.0]
 
@@ -29,22 +29,10 @@ def test_masks_are_clamped_and_dead_components_can_come_back(incoming: float, sl
     assert found == pytest.approx(slopes)
 
 
-def test_the_minimality_leaks_above_one() -> None:
-    values, slopes = value_and_slope("leaky_hard", 1, 1.0)
-    assert values == pytest.approx([0.0, 0.0, 0.25, 1.0, 1.02])
-    assert slopes[0] == 0.0
-    assert slopes[2:] == pytest.approx([1.0, 1.0, 0.01])
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_other_sigmoids_are_one_form_for_both(which: int) -> None:
     assert value_and_slope("hard", which, 1.0)[0] == [0.0, 0.0, 0.25, 1.0, 1.0]
     assert value_and_slope("normal", which, 1.0)[0] == pytest.approx(torch.tensor(G).sigmoid().tolist())
-
-
-def test_importances_are_shaken_below_one() -> None:
-    assert float(shaken(torch.tensor(1.0), torch.tensor(0.0))) == pytest.approx(1.05)
-    assert float(shaken(torch.tensor(0.5), torch.tensor(1.0))) == pytest.approx(0.475)
 
 
 @pytest.mark.parametrize("bad", [-1e-6, 1 + 1e-6])
@@ -55,7 +43,7 @@ def test_a_mask_beyond_its_range_is_refused_and_the_ends_are_none(bad: float) ->
         check_waiting(mask)
 
 
-@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 3)])
+@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (1,), (0, 3)])
 def test_the_weighted_activation_is_its_formula_with_its_gradients(wanted: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = ((2, 3, 4), (2, 3, 4), (1, 1, 4), (1, 1, 1))

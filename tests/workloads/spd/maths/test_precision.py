@@ -62,34 +62,3 @@ def test_faithfulness_inside_autocast_is_rejected(evidence_of, monkeypatch) -> N
 
     monkeypatch.setattr(torch, "autocast", never_off)
     assert evidence_of(amp="bf16").numbers["exact_faithfulness"] > 1e-12
-
-
-def test_a_summed_loss_keeps_signs_that_a_mean_in_half_precision_loses() -> None:
-    positions = 65536
-    gradient = torch.randn(4096, generator=torch.Generator().manual_seed(0)) * 1e-3
-    of_mean, of_sum = (gradient / positions).half(), gradient.half()
-    agree = [(scaled.sign() == gradient.sign()).float().mean().item() for scaled in (of_mean, of_sum)]
-    assert agree[0] < 0.9 and agree[1] >= 0.99
-
-
-def test_gradients_are_unscaled_before_they_are_clipped(start, run) -> None:
-    from dataclasses import replace
-
-    workload = start(config=QUIET, amp="fp16", pgd_inner="detached")
-    updates = workload.arm.updates
-    updates.recipe = replace(updates.recipe, clip_components=1e-3)
-    assert updates.scaler.is_enabled() and updates.scaler.get_scale() > 1
-    run(workload, 1)
-    plain = start(config=QUIET, pgd_inner="detached")
-    plain.arm.updates.recipe = updates.recipe
-    run(plain, 1)
-    norms = [each.arm.updates.norms["components"].item() for each in (workload, plain)]
-    assert norms[0] == pytest.approx(norms[1], rel=0.05)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_evidence_is_in_the_precision_it_was_computed_in(start, run, dtype) -> None:
-    """Parity allows each precision its rounding: what is only stored in double would be held to double."""
-    workload = start(config={**QUIET, "dtype": dtype}, kind="evidence")
-    run(workload, 1)
-    assert {str(tensor.dtype) for tensor in workload.evidence().tensors.values()} == {f"torch.{dtype}"}

@@ -80,15 +80,6 @@ def test_frozen_microbatches_get_their_rows_of_the_whole(groups: tuple[Names, ..
         assert all(equal(own, [{name: one[rows] for name, one in part.items()} for part in whole]))
 
 
-def test_shapes_are_those_of_positions_and_components() -> None:
-    noise, components, deltas, routes, _, search = iteration(draws(STACKED), WHOLE)
-    assert noise["a"].shape == components["b"].shape == (6, 2, 3)
-    assert deltas["c"].shape == routes["c"].shape == (6, 2)
-    assert search["a"].shape == (6, 2, 4), "a component more: the delta"
-    shared = modules(draws(STACKED).adversarial(WHOLE, LossSpec("pgd", 1.0)))
-    assert shared["a"].shape == (1, 1, 4)
-
-
 @pytest.mark.parametrize(("init", "value"), [("ones", 1.0), ("zeros", 0.0)])
 def test_a_search_may_begin_at_a_constant(init: str, value: float) -> None:
     found = modules(draws().adversarial(WHOLE, LossSpec("pgd", 1.0, init=init)))
@@ -101,10 +92,3 @@ def test_routes_take_one_to_all_modules_with_equal_chances() -> None:
     assert sorted(set(taken.tolist())) == [1, 2, 3]
     assert all(abs((taken == count).float().mean() - 1 / 3) < 0.03 for count in (1, 2, 3))
     assert all(abs(routes[name].float().mean() - 2 / 3) < 0.03 for name in "abc")
-
-
-def test_binomial_sources_are_zero_or_one_half_the_time() -> None:
-    found = modules(draws().stochastic(torch.Size([1000]), routed=False, binomial=True).components)
-    assert all(set(one.unique().tolist()) == {0.0, 1.0} for one in found.values())
-    assert all(abs(float(one.mean()) - 0.5) < 0.05 for one in found.values())
-    assert draws().stochastic(WHOLE, routed=False).routes is None

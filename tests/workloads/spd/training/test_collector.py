@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from perfsweep.workloads.spd.training import collector
-from perfsweep.workloads.spd.training.collector import EmptyingCollector
 from perfsweep.workloads.spd.variants import TOGGLES, arm
 
 
@@ -20,10 +19,6 @@ def arm_at(level: str) -> Any:
     return made
 
 
-def collector_for(level: str) -> EmptyingCollector:
-    return arm_at(level).collecting()
-
-
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done, in order."""
@@ -33,40 +28,6 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("gc.unfreeze", lambda: calls.append("unfreeze"))
     monkeypatch.setattr(collector, "empty_cache", lambda: calls.append("empty"))
     return calls
-
-
-@pytest.mark.parametrize(
-    ("level", "evaluations", "expected"),
-    [
-        ("each_eval", 2, ["empty", "collect"] * 2),  # as the field report does it
-        ("rarely", 9, []),
-        ("rarely", 20, ["collect", "empty"] * 2),
-        ("frozen", 20, []),
-        ("oom_only", 20, []),
-    ],
-)
-def test_collections_after_evaluations(
-    level: str, evaluations: int, expected: list[str], done: list[str]
-) -> None:
-    made = collector_for(level)
-    for _ in range(evaluations):
-        made.after_evaluation()
-    assert done == expected
-    assert made.runs == done.count("collect")
-
-
-@pytest.mark.parametrize(
-    ("level", "expected"), [("frozen", ["collect", "freeze", "unfreeze"]), ("rarely", []), ("oom_only", [])]
-)
-def test_what_exists_is_frozen_after_the_third_iteration_until_the_end(
-    level: str, expected: list[str], done: list[str]
-) -> None:
-    made = collector_for(level)
-    for iteration in (1, 2, 3, 4, 5):
-        made.after_iteration(iteration)
-        assert ("freeze" in done) == (level == "frozen" and iteration >= 3)
-    made.close()
-    assert done == expected
 
 
 @pytest.fixture

@@ -60,16 +60,6 @@ def test_an_iteration_marks_its_phases_in_their_order(start) -> None:
     assert pieces.names.count("deltas") == pieces.names.count("optimizer") == 1
 
 
-@pytest.mark.parametrize(
-    ("config", "positions"), [(SMALL, 4 * 8), ({"preset": "tms_5-2_test", "batch_size": 4}, 4)]
-)
-def test_positions_are_tokens_or_vectors(start, run, config, positions) -> None:
-    workload = start(config=config)
-    run(workload, 3)
-    assert workload.progress() == 3 * positions
-    assert workload.arm.counts["iterations"] == 3
-
-
 def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
     start, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,19 +83,6 @@ def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
     now[0] += 4.0
     run(again, 2)
     assert (rows[2]["step"], rows[2]["perf/step_ms"]) == (6, 2000.0)
-
-
-def test_what_the_loop_holds_on_to_is_counted_unless_it_is_freed(start, run) -> None:
-    held, freed = start(config=SMALL), start(config=SMALL, free_early="on")
-    for workload in (held, freed):
-        run(workload, 2)
-    assert freed.arm.counts["held_bytes"] == 0
-    moment = held.arm.held
-    assert moment is not None
-    assert held.arm.counts["held_bytes"] == moment.held_bytes()
-    logits = 4 * 8 * held.arm.spec.vocab
-    importances = 2 * 2 * (4 * 8 * 6)  # for masks and for minimality, of two modules
-    assert moment.held_bytes() == 4 * (logits + importances + 2 * (4 * 8 * 32))
 
 
 def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:

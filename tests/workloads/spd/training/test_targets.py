@@ -115,25 +115,3 @@ def test_a_trained_language_model_has_learnt_its_corpus(
     net = train_language_model(spec, config, cache_dir)
     loss = F.cross_entropy(net(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).item()
     assert loss < 0.85 * math.log(spec.vocab)
-
-
-def test_a_language_model_learns_from_each_batch_alone(
-    monkeypatch: pytest.MonkeyPatch, cache_dir: Path
-) -> None:
-    """A step shows the optimiser the gradient of its own batch, whatever the steps before left."""
-    monkeypatch.setattr(targets, "LM_TRAINING", {"steps": 3, "batch": 8, "lr": 1e-2})
-    norms: list[float] = []
-    step = torch.optim.AdamW.step
-
-    def watched(one: torch.optim.AdamW) -> None:
-        before = [parameter.grad.clone() for parameter in one.param_groups[0]["params"]]
-        norms.append(sum(float(gradient.square().sum()) for gradient in before) ** 0.5)
-        one.param_groups[0]["lr"] = 0.0  # the weights stay, and so do the gradients of equal batches
-        step(one)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
-    monkeypatch.setattr(Plan, "order", lambda plan, epoch: torch.arange(plan.batch).repeat(plan.rows))
-    config = SpdConfig(preset="lm_test")
-    spec = replace(config.recipe.target, layers=1, width=16, mlp=16, context=8)
-    train_language_model(spec, config, cache_dir)
-    assert norms == pytest.approx([norms[0]] * 3, rel=1e-5) and norms[0] > 0

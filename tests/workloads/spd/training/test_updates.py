@@ -67,12 +67,3 @@ def test_each_group_is_clipped_by_itself_after_it_was_unscaled(
             "train/grad_norms/importance": 2.0 if limits[1] else expected[2],
         }
     )
-
-
-def test_gradients_are_added_up_until_they_are_dropped() -> None:
-    made = clipped(None, None)
-    one = made.groups["components"][0]
-    made.backward(one.sum())
-    assert one.grad is not None and one.grad.tolist() == [4.0, 5.0]
-    made.zero()
-    assert one.grad is None
