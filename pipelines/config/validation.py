@@ -16,7 +16,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from perfsweep.fields import refusals
 from perfsweep.pipelines.config import slice_range, tracking
 from perfsweep.pipelines.config.types import COMMANDS
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 Command = TypeVar("Command")
@@ -57,7 +57,7 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     return values
 
 
-def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
+def workload_config(cls: type[Declaration], values: dict[str, Any]) -> Any:
     """Turn the values of a workload's configuration into its own dataclass.
 
     Raises

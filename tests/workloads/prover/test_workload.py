@@ -15,7 +15,7 @@ from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.knowledge import ATOMS
 from perfsweep.workloads.prover.evidence import step_slope
 from perfsweep.workloads.prover.maths.results import ranked
-from perfsweep.workloads.prover.workload import chosen_queries
+from perfsweep.workloads.prover.requested import chosen_queries
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}

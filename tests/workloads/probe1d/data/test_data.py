@@ -10,6 +10,7 @@ import torch
 from tiers import longer
 
 from perfsweep.workloads.probe1d.data import dictionary, generator, problem
+from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, GENERATED
 from perfsweep.workloads.probe1d.data.problem import Labels, constants, label_sums
 
 
@@ -19,7 +20,7 @@ def stats(data):
 
 @pytest.mark.parametrize("preset", ["test", *longer("profile", "nfail", "demo")])
 def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
-    shape = generator.PRESETS[preset]
+    shape = GENERATED[preset]
     data = generator.generate(shape, 0)
     found = stats(data)
     # Preferred classes add to the density; how many rows they fill depends on a preset's few images.
@@ -33,7 +34,7 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
 
 
 def test_every_preset_is_a_problem_that_can_be_drawn():
-    for name, shape in generator.PRESETS.items():
+    for name, shape in GENERATED.items():
         assert min(shape.dead, shape.rare) >= 0 and shape.dead + shape.rare < 1, name
         assert 0 < shape.density < shape.latents and shape.image_rows <= shape.rows, name
         assert (shape.used or 1) <= shape.classes - shape.empty, name
@@ -41,7 +42,7 @@ def test_every_preset_is_a_problem_that_can_be_drawn():
 
 @pytest.mark.workloads
 def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes_them():
-    shape = generator.PRESETS["demo"]
+    shape = GENERATED["demo"]
     small = stats(generator.generate(shape, 0)).scale < 1
     assert 0.2 < small.double().mean() < 0.32
     shifted = stats(generator.generate(replace(shape, shift=2.0), 0)).scale < 1
@@ -49,14 +50,14 @@ def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes
 
 
 def test_the_same_seed_gives_the_same_problem_and_another_another():
-    shape = generator.PRESETS["test"]
+    shape = GENERATED["test"]
     one, same, other = (generator.generate(shape, seed).x for seed in (0, 0, 1))
     assert torch.equal(one.values, same.values)
     assert one.nnz != other.nnz or not torch.equal(one.values, other.values)
 
 
 def classes_without_rows(preset):
-    shape = generator.PRESETS[preset]
+    shape = GENERATED[preset]
     # Only the labels are drawn: after the latents, as in the problem itself.
     rng = np.random.default_rng([0, shape.rows, shape.latents])
     generator.draw_latents(shape, rng)
@@ -69,7 +70,7 @@ def test_half_of_the_classes_of_set_a_have_no_row_and_all_of_the_other_set_have(
 
 
 def test_classes_that_are_dealt_out_keep_their_prior():
-    shape = generator.PRESETS["occurring"]
+    shape = GENERATED["occurring"]
     ids = generator.draw_labels(shape, np.random.default_rng(0), shape.rows)
     counts = np.bincount(ids, minlength=shape.classes)
     assert counts.min() >= 1
@@ -78,13 +79,13 @@ def test_classes_that_are_dealt_out_keep_their_prior():
 
 
 def test_more_classes_than_rows_are_covered_as_far_as_rows_go():
-    shape = replace(generator.PRESETS["occurring"], rows=100)
+    shape = replace(GENERATED["occurring"], rows=100)
     assert generator.draw_labels(shape, np.random.default_rng(0), 100).size == 100
 
 
 @pytest.mark.workloads
 def test_the_device_generator_follows_the_same_law():
-    shape = generator.PRESETS["demo"]
+    shape = GENERATED["demo"]
     rng = np.random.default_rng(0)
     latents = generator.draw_latents(shape, rng)
     ids = generator.draw_labels(shape, rng, shape.rows)
@@ -97,7 +98,7 @@ def test_the_device_generator_follows_the_same_law():
 
 
 def test_label_sums_by_bincount_equal_sparse_products():
-    data = generator.generate(generator.PRESETS["test"], 0)
+    data = generator.generate(GENERATED["test"], 0)
     grid = torch.tensor([5, 1, 2])
     multi = Labels(8, multi=data.labels.dense(torch.arange(8), torch.bool))
     for one, two in zip(label_sums(data.x, data.labels, grid), label_sums(data.x, multi, grid), strict=True):
@@ -106,7 +107,7 @@ def test_label_sums_by_bincount_equal_sparse_products():
 
 
 def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
-    data = generator.generate(generator.PRESETS["test"], 0)
+    data = generator.generate(GENERATED["test"], 0)
     whole = stats(data)
     monkeypatch.setattr(problem, "PIECE_EVENTS", 999)
     pieces = stats(data)
@@ -121,17 +122,17 @@ def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
     ("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)]
 )
 def test_a_trained_dictionary_explains_its_patches(preset, rows, unexplained, cache_dir):
-    found = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    found = dictionary.codes(DICTIONARIES[preset], cache_dir)
     assert len(found["digit"]) == rows
     assert 0.02 < float(found["unexplained"]) < unexplained
-    again = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    again = dictionary.codes(DICTIONARIES[preset], cache_dir)
     assert np.array_equal(found["values"], again["values"])
 
 
 @pytest.fixture
 def small_dictionary(monkeypatch):
     config = dictionary.DictionaryConfig(stride=4, latents=24, k=3, steps=60)
-    monkeypatch.setitem(dictionary.PRESETS, "dict_small", config)
+    monkeypatch.setitem(DICTIONARIES, "dict_small", config)
     return config
 
 
@@ -167,7 +168,7 @@ def test_no_image_is_split_between_training_and_held_out_rows(small_dictionary, 
 
 @pytest.mark.parametrize(("classes", "kind"), [(256, torch.uint8), (257, torch.int16), (300, torch.int16)])
 def test_labels_are_as_narrow_as_their_classes_allow(classes, kind):
-    shape = replace(generator.PRESETS["occurring"], rows=400, latents=3, classes=classes, dead=0, rare=0)
+    shape = replace(GENERATED["occurring"], rows=400, latents=3, classes=classes, dead=0, rare=0)
     labels = generator.generate(shape, 0).labels
     assert labels.ids.dtype == kind
     assert (int(labels.ids.min()), int(labels.ids.max())) == (0, classes - 1)
