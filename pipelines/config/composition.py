@@ -134,7 +134,7 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
     from perfsweep.pipelines.config import validation  # brings Hydra along
 
-    validation.register()
+    validation.register(command)
     return spelled_out(command, [*own, *arguments])
 
 

@@ -23,12 +23,11 @@ Command = TypeVar("Command")
 
 
 @functools.cache
-def register() -> None:
-    """Make the types known to Hydra, under the names that the files in `conf/` extend."""
+def register(command: str) -> None:
+    """Make a command's type known to Hydra, under the name that its file in `conf/` extends."""
     from hydra.core.config_store import ConfigStore
 
-    for name, command in COMMANDS.items():
-        ConfigStore.instance().store(name=f"{name}_command", node=_editable(command))
+    ConfigStore.instance().store(name=f"{command}_command", node=_editable(COMMANDS[command]))
 
 
 def typed(cfg: DictConfig, command: type[Command]) -> Command:
