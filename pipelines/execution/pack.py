@@ -293,7 +293,7 @@ class PackRun:
 
     @cached_property
     def _cls(self) -> type[Declaration]:
-        """The workload, which imports torch: not to be asked for while the server still imports it."""
+        """What the workload declares; a user's imports torch: not while the server still imports it."""
         return declared_workload(self.manifest.sweep.workload, self.manifest.sweep.config)[0]
 
     def _spec(
