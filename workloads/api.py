@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from perfsweep.workloads.contract import declaration_problems
 from perfsweep.workloads.declarations import (
@@ -143,27 +143,10 @@ class NullClock:
         return nullcontext()
 
 
-class Workload:
-    """Something that repeats an iteration. Subclasses are checked when the class is created.
+class Declaration:
+    """What a workload declares, in fields that `Workload` explains: all that a plan needs.
 
-    ``steps``-shaped workloads (training) never end by themselves. A ``job`` (a fit, an evaluation) ends, and
-    `reset` starts the next job in the same process. `cadence` is the number of iterations after which
-    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. If it is unknown,
-    evidence trials look for it in the iterations' times. `length` is the number of iterations of a whole
-    training, if the configuration has it or the training has ended.
-
-    `start` is exec for trials whose process must not have imported anything before. `ranks` processes form
-    each trial, unless a level needs more. A workload that runs other programs has `own_device`: the node
-    decides which GPUs they have, not the torch of this interpreter.
-
-    `files` decide what is computed, in addition to the sources that the class's module imports. Fields of
-    Config in `paths` name files or folders; a YAML file gives them relative to itself. Folders of sweeps
-    begin with `title`, or else with the name of the workload. They belong to one `origin`: the file that
-    identifies the workload, such as a script, if that is not the file of the class.
-
-    In its `data_phases` a workload waits for its loader. Work in `extra_phases` is left out by some users, so
-    results have times without it too. `replaces` names the modules in which levels replace functions.
-    `remarks` are counters, each with a sentence that tables show if the counter is above zero in a baseline.
+    Subclasses are checked when the class is created.
     """
 
     Config: ClassVar[type]
@@ -188,9 +171,9 @@ class Workload:
     cadence_is_known: ClassVar[bool] = True
     length: int | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, contract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        problems = contract_problems(cls)
+        problems = [] if contract else contract_problems(cls)
         if problems:
             raise ContractError(
                 f"workload class {cls.__module__}:{cls.__qualname__} breaks the contract:"
@@ -198,7 +181,7 @@ class Workload:
             )
 
     @classmethod
-    def configured(cls, config: Any) -> type[Workload]:
+    def configured(cls, config: Any) -> type[Self]:
         """The workload under a configuration: a subclass where toggles, files or ranks depend on it."""
         return cls
 
@@ -237,6 +220,30 @@ class Workload:
             return True
         chosen = cls.levels_of(levels).values()
         return any(level.env or level.ranks > 1 or level.per_gpu for level in chosen)
+
+
+class Workload(Declaration, contract=True):
+    """Something that repeats an iteration. Subclasses are checked when the class is created.
+
+    ``steps``-shaped workloads (training) never end by themselves. A ``job`` (a fit, an evaluation) ends, and
+    `reset` starts the next job in the same process. `cadence` is the number of iterations after which
+    periodic work (saving, evaluation) repeats; timed regions are whole multiples of it. If it is unknown,
+    evidence trials look for it in the iterations' times. `length` is the number of iterations of a whole
+    training, if the configuration has it or the training has ended.
+
+    `start` is exec for trials whose process must not have imported anything before. `ranks` processes form
+    each trial, unless a level needs more. A workload that runs other programs has `own_device`: the node
+    decides which GPUs they have, not the torch of this interpreter.
+
+    `files` decide what is computed, in addition to the sources that the class's module imports. Fields of
+    Config in `paths` name files or folders; a YAML file gives them relative to itself. Folders of sweeps
+    begin with `title`, or else with the name of the workload. They belong to one `origin`: the file that
+    identifies the workload, such as a script, if that is not the file of the class.
+
+    In its `data_phases` a workload waits for its loader. Work in `extra_phases` is left out by some users, so
+    results have times without it too. `replaces` names the modules in which levels replace functions.
+    `remarks` are counters, each with a sentence that tables show if the counter is above zero in a baseline.
+    """
 
     def setup(self, config: Any, levels: Levels, context: Context) -> None:
         """Build data, model and optimiser, and choose all code paths; recorded, but not timed."""
@@ -326,7 +333,7 @@ class Workload:
         """Release what would outlive the process: worker processes, writer threads, files."""
 
 
-def contract_problems(cls: type[Workload]) -> list[str]:
+def contract_problems(cls: type[Declaration]) -> list[str]:
     """The mistakes in the declarations of the class `cls`, as phrases."""
     problems = []
     if not dataclasses.is_dataclass(getattr(cls, "Config", None)):
@@ -336,14 +343,19 @@ def contract_problems(cls: type[Workload]) -> list[str]:
         for name in ("toggles", "checks")
         if not isinstance(getattr(cls, name, None), tuple)
     ]
-    methods = ("setup", "step", "progress", "evidence")
-    problems += [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
     if cls.shape not in ("steps", "job"):
         problems.append(f"shape is {cls.shape!r}, not 'steps' or 'job'")
-    if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
-        problems.append("a job needs done() and reset()")
+    problems += _missing(cls) if issubclass(cls, Workload) else []
     problems += _hidden(cls, (FunctionType, classmethod))
     return problems or declaration_problems(cls.toggles, cls.claims, cls.checks)
+
+
+def _missing(cls: type[Workload]) -> list[str]:
+    methods = ("setup", "step", "progress", "evidence")
+    missing = [f"{name}() is missing" for name in methods if getattr(cls, name) is getattr(Workload, name)]
+    if cls.shape == "job" and (cls.done is Workload.done or cls.reset is Workload.reset):
+        missing.append("a job needs done() and reset()")
+    return missing
 
 
 @contextmanager
@@ -372,9 +384,12 @@ def methods_in_sight(workload: Workload) -> Iterator[Callable[[], None]]:
         raise
 
 
-def _hidden(holder: Workload | type[Workload], kinds: type | tuple[type, ...]) -> list[str]:
+def _hidden(holder: Workload | type[Declaration], kinds: type | tuple[type, ...]) -> list[str]:
+    cls = holder if isinstance(holder, type) else type(holder)
     return [
         f"its attribute {name} hides the method of that name"
-        for name, value in vars(Workload).items()
+        for base in (Declaration, Workload)
+        if issubclass(cls, base)
+        for name, value in vars(base).items()
         if isinstance(value, kinds) and not name.startswith("_") and not callable(getattr(holder, name))
     ]

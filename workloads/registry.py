@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from perfsweep.workloads import api, copied_imports, snapshot, toggles
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration, Workload
 from perfsweep.workloads.errors import ConfigError, ContractError, PerfsweepError, did_you_mean
 from perfsweep.workloads.imports import INSTALLED, PACKAGE, folder_of, followed
 
@@ -36,6 +36,10 @@ BUILT_IN = {
     "latentwire": "perfsweep.workloads.latentwire.workload:LatentWire",
     "command": "perfsweep.workloads.command.workload:Command",
 }
+
+_APART = ("digits", "probe1d", "spd", "prover", "latentwire")
+"""Those that declare in a module of its own, in a class of the same name."""
+_DECLARATION = "declaration"
 
 _REFUSED_FIRST = {"script": "perfsweep.workloads.script.sources:refuse_first"}
 """What looks at a configuration before the workload, and torch with it, is imported."""
@@ -85,7 +89,18 @@ def find(name: str) -> type[Workload]:
     return cls
 
 
-def _is_ours(cls: type[Workload]) -> bool:
+def declared(name: str) -> type[Declaration]:
+    """What the workload called `name` declares, without torch where that is apart from what runs.
+
+    Raises as `find` does.
+    """
+    if name not in _APART:
+        return find(name)
+    module, _, class_name = BUILT_IN[name].partition(":")
+    return getattr(_imported(f"{module.rpartition('.')[0]}.{_DECLARATION}", name), class_name)
+
+
+def _is_ours(cls: type[Declaration]) -> bool:
     return cls.__module__.startswith(f"{__package__}.")
 
 
@@ -115,7 +130,7 @@ def _target(name: str) -> tuple[str, str]:
     return module_name, class_name
 
 
-def sources(cls: type[Workload]) -> list[Path]:
+def sources(cls: type[Declaration]) -> list[Path]:
     """The source files that decide what a workload computes.
 
     Its folder's modules and kernels, what they import from there, from `workloads` and from other folders
@@ -144,7 +159,7 @@ def sources(cls: type[Workload]) -> list[Path]:
     return [*code, *shared, *(copies.get(path.resolve(), path) for path in cls.files)]
 
 
-def from_outside(cls: type[Workload]) -> list[Path]:
+def from_outside(cls: type[Declaration]) -> list[Path]:
     """The source files of a workload that are a user's: neither ours nor installed."""
     ours = Path(__file__).parent
     users = [path for path in sources(cls) if not (path.is_relative_to(ours) or INSTALLED & set(path.parts))]
@@ -183,23 +198,25 @@ def digest(files: list[Path]) -> str:
     return hashlib.sha256(b"".join(sorted(each))).hexdigest()
 
 
-def import_root(cls: type[Workload]) -> Path | None:
+def import_root(cls: type[Declaration]) -> Path | None:
     """The folder to import a workload from, or None for one of our own or an installed one."""
     root = _root(cls)
     return None if INSTALLED & set(root.parts) or _is_ours(cls) else root
 
 
-def origin(cls: type[Workload]) -> str:
+def origin(cls: type[Declaration]) -> str:
     """What tells a workload from others of its name: what it says, else its class and its file.
 
     Of one of our own or an installed one the module, wherever it is installed; else the file.
     """
     module = cls.__module__
     place = module if import_root(cls) is None else _file_of(sys.modules[module]).resolve()
+    if _is_ours(cls):  # what runs, though that may declare apart
+        place = f"{module.rpartition('.')[0]}.workload"
     return cls.origin or f"{place}:{cls.__qualname__}"
 
 
-def _root(cls: type[Workload]) -> Path:
+def _root(cls: type[Declaration]) -> Path:
     return _file_of(sys.modules[cls.__module__]).parents[cls.__module__.count(".")]
 
 

@@ -24,7 +24,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Failure, Kind, Manifest, read_evidence, read_status, write_spec
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.workloads.api import Evidence, Parity, Workload
+from perfsweep.workloads.api import Declaration, Evidence, Parity
 
 HASH_SEEDS = ("0", "1", "0")
 """Of the processes in their order: evidence trials have the first, the draws of a sweep any other."""
@@ -72,7 +72,7 @@ class FirstLook:
     doing : what is being done, to show progress
     """
 
-    def __init__(self, manifest: Manifest, cls: type[Workload]) -> None:
+    def __init__(self, manifest: Manifest, cls: type[Declaration]) -> None:
         self.doing = "starting"
         self._manifest, self._cls, self._begun = manifest, cls, time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix="perfsweep-look-"))
@@ -161,7 +161,7 @@ def _answer(folder: Path, ending: Termination | None) -> dict[str, Any]:
         return {"failure": asdict(failure)}
 
 
-def planned(command: plan.SweepCommand) -> tuple[Manifest, type[Workload]]:
+def planned(command: plan.SweepCommand) -> tuple[Manifest, type[Declaration]]:
     """The naive arm of a workload, to be looked at.
 
     Raises

@@ -19,7 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from perfsweep.pipelines.check.rules import difference
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
 from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.process import run
@@ -57,7 +57,7 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
         f"{name} was {was} before set-up and is {now} after close()"
         for name, was, now in _changed(before, settings())
     ]
-    checks = load_workload(spec.workload, spec.config)[0].checks
+    checks = declared_workload(spec.workload, spec.config)[0].checks
     first, second = (read_evidence(folder / life) for life in ("first", "second"))
     if (where := difference(first, second, checks)) is not None:
         found.append(f"{ELSEWHERE}: {where}")

@@ -97,7 +97,7 @@ def page(workload: str | None, results: Path) -> str:
 def _tables(workload: str | None, rulings: pl.DataFrame, devices: Sequence[Device]) -> Iterator[Table[Entry]]:
     """One table for each report; its caption counts how many claims met which fate."""
     for name in [workload] if workload else sorted(registry.names()):
-        cls = registry.find(name)
+        cls = registry.declared(name)
         entries = ledger(name, cls.claims, cls.toggles, rulings, *devices)
         for source in dict.fromkeys(entry.claim.source for entry in entries):
             own = tuple(entry for entry in entries if entry.claim.source == source)

@@ -20,10 +20,9 @@ from perfsweep.pipelines.report import regressions as changes
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
 from perfsweep.pipelines.report.latex import effects_latex
 from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
-from perfsweep.pipelines.report.pictures import history_picture, picture_file
 from perfsweep.pipelines.report.regressions import change_columns, compare_with, stored_baseline
 from perfsweep.pipelines.store.declared import declared_by
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.terminal import console_here, error_console
 from perfsweep.workloads.errors import ConfigError
@@ -66,7 +65,9 @@ def compare(
         refuse_several(
             {"--explain": True, "--figure": bool(figure), "--latex": bool(latex), "--page": bool(page)}
         )
-    _refuse_other_kinds(figure, latex, page)
+    files = bool(figure or latex or page)
+    if files:
+        _refuse_other_kinds(figure, latex, page)
     for_people = not (as_json or as_csv)
     console = console_here() if for_people else error_console()
     if trust:
@@ -80,7 +81,8 @@ def compare(
     if store:
         baselines.store(opened.baseline, Path(store))
         console.print(f"baseline: {store}", soft_wrap=True)
-    _export(console, opened, figure, latex, page)
+    if files:
+        _export(console, opened, figure, latex, page)
     every = compare_with(opened.baseline, earlier) if earlier else ()
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
@@ -103,10 +105,12 @@ def _import_workload(path: str) -> None:
     folder = SweepFolder(path)
     if folder.manifest_file.exists():
         planned = folder.read_manifest().sweep
-        load_workload(planned.workload, planned.config)
+        declared_workload(planned.workload, planned.config)
 
 
 def _refuse_other_kinds(figure: str | None, latex: str | None, page: str | None) -> None:
+    from perfsweep.pipelines.report.pictures import picture_file  # with what draws
+
     if figure:
         picture_file.refuse_other_kinds("--figure", Path(figure))
     if latex:
@@ -119,6 +123,8 @@ def _export(
     console: Console, opened: api.Sweep, figure: str | None, latex: str | None, page: str | None
 ) -> None:
     """Write the effects as a picture and as LaTeX, and the answer as a page, where files are named."""
+    from perfsweep.pipelines.report.pictures import picture_file
+
     if figure:
         picture_file.write_effects("--figure", Path(figure), opened.comparison)
         console.print(f"figure: {figure}", soft_wrap=True)
@@ -181,6 +187,8 @@ def history(
     """
     refuse_several({"--json": as_json, "--csv": as_csv})
     if picture:
+        from perfsweep.pipelines.report.pictures import picture_file
+
         picture_file.refuse_other_kinds("--picture", Path(picture))
     console = error_console() if as_json or as_csv else console_here()
     for path in versions if trust else ():
@@ -188,6 +196,8 @@ def history(
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
+        from perfsweep.pipelines.report.pictures import history_picture
+
         history_picture.write_history("--picture", Path(picture), found)
     if as_json:
         print_json(reporting.history_object(found, status, picture))

@@ -21,7 +21,7 @@ from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Choices, Device, Level, Toggle, Workload
+from perfsweep.workloads.api import Choices, Declaration, Device, Level, Toggle
 
 _GENERAL = ("builtins", "perfsweep.workloads.api", "perfsweep.workloads.training.loop")
 """Modules whose classes say nothing of what one workload computes."""
@@ -53,7 +53,7 @@ def describe(workload: str) -> int:
     console, started = console_here(), time.monotonic()
     outside = external_workload.read(workload)
     with console.status(Text(f"importing {workload}")) if console.is_terminal else nullcontext():
-        cls = registry.find(outside.name)
+        cls = registry.declared(outside.name)
         devices = executor_choice.devices_in_reach(environment.device_facts())
     outside = outside.read_as(cls)
     own = text_keys(outside.workload)
@@ -72,14 +72,14 @@ def describe(workload: str) -> int:
     return DONE
 
 
-def _purpose(cls: type[Workload]) -> str:
+def _purpose(cls: type[Declaration]) -> str:
     """What a workload computes, for whom and what one gains: the first two paragraphs of its docstring."""
     own = (base.__doc__ for base in cls.__mro__ if base.__module__ not in _GENERAL and base.__doc__)
     paragraphs = inspect.cleandoc(next(own, "")).split("\n\n")[:2]
     return " ".join(" ".join(paragraphs).split())
 
 
-def _fields(cls: type[Workload], own: dict[str, Any]) -> list[str]:
+def _fields(cls: type[Declaration], own: dict[str, Any]) -> list[str]:
     """The fields of a workload's configuration with what they are unless said otherwise."""
     fields = []
     for field in dataclasses.fields(cls.Config):

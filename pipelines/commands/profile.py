@@ -18,9 +18,8 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
 from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
 from perfsweep.pipelines.report import profile_diff, profile_tables
-from perfsweep.pipelines.report.pictures import memory_chart
 from perfsweep.pipelines.store import locks, provenance
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
 from perfsweep.pipelines.terminal import console_here, shell_line
@@ -121,7 +120,7 @@ def _profiled(
 ) -> int:
     """Run the profiles asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
-    refuse_shape(options.slice, load_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
+    refuse_shape(options.slice, declared_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
     asked, refused = wanted(options)
     for one in refused:
         console.print(one.reason, style="yellow", soft_wrap=True)
@@ -144,6 +143,8 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
     status = DONE
     for ended in profiling.run(asked):
         if ended.kept is not None:
+            from perfsweep.pipelines.report.pictures import memory_chart  # with what draws
+
             memory_chart.write_picture(ended.kept)
             profile_tables.show(console, ended.kept, top)
             continue

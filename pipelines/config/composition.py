@@ -134,7 +134,7 @@ def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
         names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
     from perfsweep.pipelines.config import validation  # brings Hydra along
 
-    validation.register()
+    validation.register(command)
     return spelled_out(command, [*own, *arguments])
 
 
@@ -145,7 +145,7 @@ def spelled_out(command: str, arguments: Sequence[str]) -> list[str]:
     if external := not _exists(f"workload/{workload}.yaml"):
         own = external_workload.read(workload)
         if own.asked:
-            own = own.read_as(registry.find(own.name))
+            own = own.read_as(registry.declared(own.name))
         own.register()
     spelled = [_spelled(command, argument, own, external) for argument in arguments]
     groups = {argument.partition("=")[0] for argument in arguments}

@@ -37,7 +37,7 @@ from typing import Any
 
 from perfsweep.pipelines.config.types import SweepConfig
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 MOST_BYTES = 100_000
@@ -76,7 +76,7 @@ class Outside:
         """The first named sweep."""
         return next(iter(self.sweeps), None)
 
-    def read_as(self, cls: type[Workload]) -> Outside:
+    def read_as(self, cls: type[Declaration]) -> Outside:
         """Take the values of a YAML alone as fields of the workload, paths among them from the YAML's folder.
 
         Raises

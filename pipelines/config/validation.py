@@ -16,19 +16,18 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from perfsweep.fields import refusals
 from perfsweep.pipelines.config import slice_range, tracking
 from perfsweep.pipelines.config.types import COMMANDS
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
 Command = TypeVar("Command")
 
 
 @functools.cache
-def register() -> None:
-    """Make the types known to Hydra, under the names that the files in `conf/` extend."""
+def register(command: str) -> None:
+    """Make a command's type known to Hydra, under the name that its file in `conf/` extends."""
     from hydra.core.config_store import ConfigStore
 
-    for name, command in COMMANDS.items():
-        ConfigStore.instance().store(name=f"{name}_command", node=_editable(command))
+    ConfigStore.instance().store(name=f"{command}_command", node=_editable(COMMANDS[command]))
 
 
 def typed(cfg: DictConfig, command: type[Command]) -> Command:
@@ -57,7 +56,7 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
     return values
 
 
-def workload_config(cls: type[Workload], values: dict[str, Any]) -> Any:
+def workload_config(cls: type[Declaration], values: dict[str, Any]) -> Any:
     """Turn the values of a workload's configuration into its own dataclass.
 
     Raises

@@ -41,7 +41,7 @@ from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.kept import arms_without, kept_folder
 from perfsweep.pipelines.store.locks import Superseded, at_work, claim, stop_if_superseded
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import (
@@ -69,7 +69,7 @@ from perfsweep.pipelines.trial.shared_imports import noted
 from perfsweep.pipelines.versions import activation
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.snapshot import VARIABLE
 
@@ -292,9 +292,9 @@ class PackRun:
         return compiled and self._device.type == "cpu"
 
     @cached_property
-    def _cls(self) -> type[Workload]:
-        """The workload class; it imports torch, so do not use it while the server still imports that."""
-        return load_workload(self.manifest.sweep.workload, self.manifest.sweep.config)[0]
+    def _cls(self) -> type[Declaration]:
+        """What the workload declares; the class of a user imports torch: not while the server does so."""
+        return declared_workload(self.manifest.sweep.workload, self.manifest.sweep.config)[0]
 
     def _spec(
         self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any

@@ -16,12 +16,12 @@ from perfsweep.pipelines.execution import shared_job, submitted
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unseen_gpus
 from perfsweep.pipelines.execution.submitted import COLLECT
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Job
 from perfsweep.slurm.site import Shape
-from perfsweep.workloads.api import Device, Workload
+from perfsweep.workloads.api import Declaration, Device
 from perfsweep.workloads.user_environment import changed
 
 
@@ -143,19 +143,19 @@ def _least_gpus(manifest: Manifest, pack: Pack, device: Device) -> int:
     return next(enough, device.count)
 
 
-def _arms_of(manifest: Manifest, pack: Pack) -> tuple[type[Workload], list[Mapping[str, Any]]]:
+def _arms_of(manifest: Manifest, pack: Pack) -> tuple[type[Declaration], list[Mapping[str, Any]]]:
     """The workload of a pack, and its own levels of each arm."""
     return _class(manifest), [manifest.sweep.workload_levels(manifest.arm(arm)) for arm in pack.arms]
 
 
-def _class(manifest: Manifest) -> type[Workload]:
+def _class(manifest: Manifest) -> type[Declaration]:
     return _workload(manifest.sweep.workload, json.dumps(manifest.sweep.config, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=1)
-def _workload(name: str, config: str) -> type[Workload]:
+def _workload(name: str, config: str) -> type[Declaration]:
     """The workload of a configuration as JSON: finding it among what is installed costs 30 ms."""
-    return load_workload(name, json.loads(config))[0]
+    return declared_workload(name, json.loads(config))[0]
 
 
 _WORDS = {True: "on", False: "off"}

@@ -12,7 +12,7 @@ from perfsweep.pipelines.config.types import RunCommand
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.gpu_check.cases import ASSUMED, cases
 from perfsweep.pipelines.plan.plan import load_workload
-from perfsweep.workloads.api import Device, Level, Workload
+from perfsweep.workloads.api import Declaration, Device, Level
 from perfsweep.workloads.errors import ConfigError
 
 Levels = Mapping[str, Sequence[Any]]
@@ -105,7 +105,7 @@ def witness_line(here: Here, workload: Mapping[str, Any], elsewhere: Device | No
     return judged(name, not problems, "; ".join(problems) or told, levels=due)
 
 
-def only_on(cls: type[Workload], here: Device, elsewhere: Device) -> dict[str, list[Any]]:
+def only_on(cls: type[Declaration], here: Device, elsewhere: Device) -> dict[str, list[Any]]:
     """Levels by toggle that act on one device and not on another."""
 
     def alone(level: Level) -> bool:

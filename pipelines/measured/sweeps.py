@@ -16,7 +16,7 @@ from perfsweep.pipelines.execution import executor_choice, missing_trials
 from perfsweep.pipelines.measured import answers
 from perfsweep.pipelines.measured.answers import Setting
 from perfsweep.pipelines.measured.together import with_together
-from perfsweep.pipelines.report import html, markdown
+from perfsweep.pipelines.report import markdown
 from perfsweep.pipelines.report.notebook import Comparison, Report
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store.declared import declared_by
@@ -96,7 +96,9 @@ class Sweep:
 
     def report(self) -> Report:
         """Write report.html and report.md; returns the path of the first; a notebook shows it as a link."""
-        html.write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
+        from perfsweep.pipelines.report.html import write_html  # with what draws its pictures
+
+        write_html(self.folder, self.manifest, self.comparison, self.trials, self.provenance)
         markdown.write_markdown(self.folder, self.comparison, self.provenance)
         return Report(
             self.folder.report_file, self.comparison, None if self.folder.kept else self.folder.path

@@ -10,10 +10,10 @@ from typing import Any
 from perfsweep.pipelines.plan.designs import Refusal
 from perfsweep.pipelines.store.records import IDEAL_LOADER, PLACEBO, Arm, Effect
 from perfsweep.pipelines.trial.identity import arm_id
-from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.api import Declaration, Toggle
 
 
-def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: str) -> Arm | Refusal:
+def ideal_arm(cls: type[Declaration], base: Arm, workload: str, config: Any, code: str) -> Arm | Refusal:
     """Make the arm, or say why the workload has none."""
     toggle = _toggle(cls)
     if toggle is None:
@@ -30,7 +30,7 @@ def ideal_arm(cls: type[Workload], base: Arm, workload: str, config: Any, code: 
     return Arm(id=arm_id(workload, config, levels, code), label=",".join([*beside, own]), levels=levels)
 
 
-def _toggle(cls: type[Workload]) -> Toggle | None:
+def _toggle(cls: type[Declaration]) -> Toggle | None:
     """The toggle with an ideal loader; one of the workload comes before an optional one of the same name."""
     own = {toggle.name for toggle in cls.toggles}
     every = (*cls.toggles, *(toggle for toggle in cls.on_request if toggle.name not in own))

@@ -17,7 +17,7 @@ from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.api import Declaration, Toggle, Workload
 from perfsweep.workloads.declarations import ANYTHING
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
@@ -31,7 +31,7 @@ _GENERAL = (
 """Sources of trials that name the counters which every workload has; read, not imported: some need torch."""
 
 
-def refuse_unknown(cls: type[Workload], toggles: Iterable[Toggle]) -> None:
+def refuse_unknown(cls: type[Declaration], toggles: Iterable[Toggle]) -> None:
     """Refuse a level whose witness no source names; workloads that are installed have tests of their own.
 
     Raises
@@ -124,7 +124,7 @@ def _columns(names: list[str]) -> str:
     return f"report.columns=[{','.join(names)}]"
 
 
-def refuse_target(command: SweepCommand, cls: type[Workload]) -> None:
+def refuse_target(command: SweepCommand, cls: type[Declaration]) -> None:
     """Refuse a target that no training could reach."""
     measure = command.measure
     if measure.target is None:

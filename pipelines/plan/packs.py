@@ -8,7 +8,7 @@ from typing import Any
 
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.records import Arm, Effect, Pack
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -56,7 +56,7 @@ def packs_of(
     effects: Sequence[Effect],
     always: Sequence[str],
     arms: Mapping[str, Arm],
-    cls: type[Workload],
+    cls: type[Declaration],
     command: SweepCommand,
     *,
     by_exec: bool = False,

@@ -23,7 +23,7 @@ from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.records import Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Device, Workload
+from perfsweep.workloads.api import Declaration, Device, Workload
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -155,16 +155,16 @@ def _measure(command: SweepCommand, space: Space) -> MeasureConfig:
     return dataclasses.replace(command.measure, allocator="system") if owned else command.measure
 
 
-def _keep(command: SweepCommand, cls: type[Workload]) -> Keep | None:
+def _keep(command: SweepCommand, cls: type[Declaration]) -> Keep | None:
     if command.keep is None:
         return None
-    if cls.keep is Workload.keep:
+    if registry.find(str(command.workload["name"])).keep is Workload.keep:
         raise ConfigError(f"keep={command.keep}: {cls.__name__} has nothing to keep; see perfsweep describe")
     folder = str(Path(command.keep).expanduser().absolute())
     return Keep(folder=folder, iterations=command.keep_iterations)
 
 
-def _sweep(cls: type[Workload], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:
+def _sweep(cls: type[Declaration], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:
     root = registry.import_root(cls)
     return Sweep(
         config=dataclasses.asdict(config),
@@ -182,15 +182,15 @@ def alone(manifest: Manifest, command: SweepCommand) -> Manifest:
     return manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update=own), "packs": ()})
 
 
-def load_workload(given: Mapping[str, Any]) -> tuple[type[Workload], Any]:
+def load_workload(given: Mapping[str, Any]) -> tuple[type[Declaration], Any]:
     """The workload class and its typed configuration from the `workload` part of the configuration."""
     values = dict(given)
-    cls = registry.find(str(values.pop("name")))
+    cls = registry.declared(str(values.pop("name")))
     config = cls.planned(validation.workload_config(cls, values))
     return cls.configured(config), config
 
 
-def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
+def sweep_name(command: SweepCommand, cls: type[Declaration]) -> str:
     """The folder of a sweep under `runs`.
 
     Raises
@@ -205,7 +205,7 @@ def sweep_name(command: SweepCommand, cls: type[Workload]) -> str:
     return command.name or f"{folder_name(cls, str(command.workload['name']))}-{given}"
 
 
-def folder_name(cls: type[Workload], workload: str) -> str:
+def folder_name(cls: type[Declaration], workload: str) -> str:
     """A name for folders: the workload's own title, or the class of ``module:Class``, in lower case."""
     return cls.title or workload.replace(":", ".").rsplit(".", 1)[-1].lower()
 

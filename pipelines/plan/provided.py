@@ -30,7 +30,7 @@ from perfsweep.pipelines.versions.patched import PATCH
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.pipelines.versions.tree import Tree
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Device, Level, Toggle, Workload
+from perfsweep.workloads.api import Declaration, Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 LOOKS_AT_ONCE = 4
@@ -58,7 +58,7 @@ class Provided:
     toggles: tuple[Toggle, ...]
     parts: Mapping[str, Mapping[str, Part]]
 
-    def onto(self, cls: type[Workload]) -> type[Workload]:
+    def onto(self, cls: type[Declaration]) -> type[Declaration]:
         """The workload with the toggles among its own, for planning alone."""
         names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
         return type(cls.__name__, (cls,), {**names, "toggles": (*self.toggles, *cls.toggles)})
@@ -88,7 +88,7 @@ class Provided:
         return ", ".join(f"{name}={level}" for name, level in zip(self.names, choice, strict=True))
 
 
-def find_provided(cls: type[Workload], command: SweepCommand) -> Provided | None:
+def find_provided(cls: type[Declaration], command: SweepCommand) -> Provided | None:
     """Read the code and find the environments that a sweep names; a workload's own toggle comes first.
 
     None where it names none.
@@ -142,7 +142,7 @@ def _refuse_few(name: str, values: Sequence[Any], what: str, base: str, unread: 
 
 
 def commits(
-    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+    cls: type[Declaration], name: str, values: Sequence[Any], command: SweepCommand
 ) -> Mapping[str, Tree]:
     """The code at commits of the repository that the workload's file lies in."""
     _refuse_few(
@@ -172,7 +172,7 @@ ENVIRONMENTS = ".environments"
 
 
 def installations(
-    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+    cls: type[Declaration], name: str, values: Sequence[Any], command: SweepCommand
 ) -> Mapping[str, Environment]:
     """The environments that trials run in."""
     _refuse_few(name, values, "environment", ".venv", f"name environments, as 'axes.{name}=[.venv,.venv-b]'")
@@ -183,14 +183,14 @@ def installations(
 
 
 def patches(
-    cls: type[Workload], name: str, values: Sequence[Any], command: SweepCommand
+    cls: type[Declaration], name: str, values: Sequence[Any], command: SweepCommand
 ) -> Mapping[str, Tree]:
     """The workload's own files, and the same with patches."""
     files = [file.absolute() for file in registry.from_outside(cls)]
     return {value: tree.with_patch(value, files) for value in map(str, values)}
 
 
-Provider = Callable[[type[Workload], str, Sequence[Any], SweepCommand], Mapping[str, Part]]
+Provider = Callable[[type[Declaration], str, Sequence[Any], SweepCommand], Mapping[str, Part]]
 
 PROVIDERS: dict[str, tuple[str, Provider]] = {
     "commit": ("the user's code at a commit, or as the checkout has it now", commits),
@@ -200,7 +200,7 @@ PROVIDERS: dict[str, tuple[str, Provider]] = {
 """Toggles that any sweep may name, by their names: what they are, and what finds their levels."""
 
 
-def workload_file(cls: type[Workload]) -> Path:
+def workload_file(cls: type[Declaration]) -> Path:
     """The user's file that a workload is: its script, the module of its class, or what its command runs.
 
     Raises
@@ -223,7 +223,7 @@ class Cast:
     """Gives arms of a sweep with versions what they run, once every version was looked at."""
 
     def __init__(
-        self, provided: Provided, space: Space, cls: type[Workload], command: SweepCommand, device: Device
+        self, provided: Provided, space: Space, cls: type[Declaration], command: SweepCommand, device: Device
     ) -> None:
         self._provided, self._space, self._cls = provided, space, cls
         self._command, self._device = command, device

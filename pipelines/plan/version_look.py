@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.worker_process import Worker, last_line
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER, changed
 
@@ -73,7 +73,7 @@ def arm_key(levels: Mapping[str, Any]) -> str:
     return json.dumps(dict(levels), sort_keys=True)
 
 
-def start_of(cls: type[Workload], levels: Mapping[str, Any]) -> dict[str, Any]:
+def start_of(cls: type[Declaration], levels: Mapping[str, Any]) -> dict[str, Any]:
     """What must be known of an arm before its processes start, as its workload declares it."""
     chosen = cls.levels_of(levels)
     env = {name: value for level in chosen.values() for name, value in level.env.items()}

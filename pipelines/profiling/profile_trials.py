@@ -20,7 +20,7 @@ from perfsweep.pipelines.execution.spawn import Child, Exec, fix_imports, wait
 from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.tool import BARE, NAMES, refusal
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.profiles import (
     UNFINISHED,
     Kept,
@@ -131,7 +131,7 @@ class Profiling:
             )
         self.folder, self.manifest, self.arm = folder, manifest, arm
         fix_imports(manifest.sweep.import_paths)
-        cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
+        cls, _ = declared_workload(manifest.sweep.workload, manifest.sweep.config)
         self._code = code_digest(cls)
         levels = cls.levels_of(arm.levels).values()
         self._world = cls.processes(arm.levels, environment.device_facts())

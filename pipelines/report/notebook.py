@@ -23,9 +23,6 @@ from perfsweep.pipelines.analysis import compare
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.plan.tally import Ahead, News, Tally
 from perfsweep.pipelines.report import terminal_table
-from perfsweep.pipelines.report.html import render
-from perfsweep.pipelines.report.pictures import svg
-from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
 from perfsweep.pipelines.report.progress_display import RoundsSoFar
 from perfsweep.pipelines.report.sentences import (
     COMMANDS,
@@ -88,6 +85,8 @@ class Report(os.PathLike[str]):
 
 def comparison_html(comparison: compare.Comparison) -> str:
     """Render the answer as a part of a page: the effects as a table and a picture, and the rest folded."""
+    from perfsweep.pipelines.report.html import render  # with what draws pictures
+
     return render(
         "notebook.html.j2",
         comparison=comparison,
@@ -103,6 +102,9 @@ def comparison_html(comparison: compare.Comparison) -> str:
 
 def _picture(comparison: compare.Comparison) -> Markup:
     """Draw the effects, with names of their own among the outputs of a notebook."""
+    from perfsweep.pipelines.report.pictures import svg
+    from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
+
     rows = effect_rows(comparison)
     if not rows:
         return Markup("")

@@ -38,7 +38,7 @@ from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.declared import declare
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from perfsweep.pipelines.trial.identity import arm_id
@@ -246,7 +246,7 @@ def extended(
 def _packs(manifest: Manifest, bases: Sequence[str], rest: Sequence[str], arms_per_pack: int) -> list[Pack]:
     """Packs for the rest of some arms, each with all bases; one at least."""
     measure, packs = manifest.sweep.measure, []
-    cls, _ = load_workload(manifest.sweep.workload, manifest.sweep.config)
+    cls, _ = declared_workload(manifest.sweep.workload, manifest.sweep.config)
     room = max(1, arms_per_pack - len(bases))
     for number, start in enumerate(range(0, max(1, len(rest)), room), start=len(manifest.packs)):
         members, name = [*bases, *rest[start : start + room]], f"p{number:03d}"

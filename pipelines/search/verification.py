@@ -22,7 +22,7 @@ from perfsweep.pipelines.search.factors import limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
-from perfsweep.pipelines.store.planned import load_workload
+from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
@@ -245,7 +245,7 @@ class Verification:
         """Write the preset, with what was found and how, and print the command that uses it."""
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
-        cls, _ = load_workload(workload, searched.manifest.sweep.config)
+        cls, _ = declared_workload(workload, searched.manifest.sweep.config)
         place = self._place or presets.preset_file(
             presets.preset_name(folder_name(cls, workload), device), Path(self.command.runs)
         )

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from perfsweep.pipelines.store.schema import Arm, Declared, DeclaredLevel, Manifest
 from perfsweep.pipelines.store.trial_schema import TrialRecord
-from perfsweep.workloads.api import Level, Parity, Workload
+from perfsweep.workloads.api import Declaration, Level, Parity
 from perfsweep.workloads.toggles import on_gpu
 
 
@@ -17,7 +17,7 @@ class _Trial(Protocol):
     def record(self) -> TrialRecord: ...
 
 
-def declare(cls: type[Workload], config: Any, arms: Iterable[Arm]) -> Declared:
+def declare(cls: type[Declaration], config: Any, arms: Iterable[Arm]) -> Declared:
     """Write down what a workload under a configuration declares about some arms."""
     levels: dict[str, dict[str, DeclaredLevel]] = {}
     loosened: dict[str, dict[str, Parity]] = {}

@@ -8,8 +8,15 @@ from typing import Any
 
 from perfsweep.pipelines.store.typed_json import Misfit, build
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration, Workload
 from perfsweep.workloads.errors import ConfigError
+
+
+def declared_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Declaration], Any]:
+    """What `load_workload` finds, for those who ask what it declares and run nothing; raises as that does."""
+    cls = registry.declared(name)
+    config = typed_config(cls, values)
+    return cls.configured(config), config
 
 
 def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
@@ -25,8 +32,8 @@ def load_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload],
     return cls.configured(config), config
 
 
-def known_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload], Any]:
-    """As `load_workload`, for a reader: imports no module that the folder of records may have brought along.
+def known_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Declaration], Any]:
+    """As `declared_workload`, for a reader: imports no module that the records may have brought along.
 
     What is built in, installed or imported already is known.
 
@@ -39,10 +46,10 @@ def known_workload(name: str, values: Mapping[str, Any]) -> tuple[type[Workload]
         raise ConfigError(
             f"workload={name}: reading a sweep imports no code; `compare --trust` imports it from here"
         )
-    return load_workload(name, values)
+    return declared_workload(name, values)
 
 
-def typed_config(cls: type[Workload], values: Mapping[str, Any]) -> Any:
+def typed_config(cls: type[Declaration], values: Mapping[str, Any]) -> Any:
     """Turn the values of a workload's configuration into its own dataclass.
 
     Raises

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import gc
 
-from perfsweep.workloads.api import Levels, Workload
+from perfsweep.workloads.api import Declaration, Levels
 
 
-def prepare_collector(workload: type[Workload], levels: Levels) -> None:
+def prepare_collector(workload: type[Declaration], levels: Levels) -> None:
     """Before set-up: a workload that measures the collector sees it as an ordinary process does."""
     if _measures_collector(workload, levels):
         gc.unfreeze()
 
 
-def settle_collector(workload: type[Workload], levels: Levels) -> None:
+def settle_collector(workload: type[Declaration], levels: Levels) -> None:
     """After warm-up, one state of Python's collector for all arms, unless it is a toggle of the workload."""
     if not _measures_collector(workload, levels):
         gc.collect()
         gc.freeze()
 
 
-def _measures_collector(workload: type[Workload], levels: Levels) -> bool:
+def _measures_collector(workload: type[Declaration], levels: Levels) -> bool:
     return any(toggle.owns_collector for toggle in workload.toggles_named(levels))

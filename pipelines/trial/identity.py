@@ -11,10 +11,10 @@ from typing import Any
 
 from perfsweep.pipelines.store.trial_schema import SCHEMA
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Workload
+from perfsweep.workloads.api import Declaration
 
 
-def code_digest(cls: type[Workload]) -> str:
+def code_digest(cls: type[Declaration]) -> str:
     """Digest of the workload's sources, the contract, shared toggles and all of this folder."""
     return registry.digest([*registry.sources(cls), *sorted(Path(__file__).parent.rglob("*.py"))])
 

@@ -29,7 +29,7 @@ HEAVY = {"torch", "wandb", "numpy", "scipy", "polars", "plotly", "matplotlib"}
 def imported(*lines: list[str]) -> set[str]:
     """Modules of a process that is given these command lines in turn."""
     code = (
-        "import sys; from pipelines import cli\n"
+        "import sys; from perfsweep.pipelines import cli\n"
         f"for line in {lines}:\n"
         "    try: cli.main(line)\n"
         "    except SystemExit: pass\n"
@@ -45,6 +45,24 @@ def test_help_imports_nothing_that_takes_more_than_a_fraction_of_a_second() -> N
 
 def test_the_help_of_no_command_imports_anything_heavy() -> None:
     assert not HEAVY & imported(*([name, "--help"] for name in COMMANDS.commands))
+
+
+APART = ("digits", "latentwire", "probe1d", "spd")
+"""Workloads that are planned without torch; Prover's plan tries whether its queries can be ranked."""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [["sweep", f"workload={name}", "dry_run=true"] for name in APART],
+        [["list"], *(["describe", name] for name in (*APART, "prover"))],
+    ],
+    ids=["sweep", "describe"],
+)
+def test_what_only_reads_declarations_imports_neither_torch_nor_what_judges_and_draws(lines) -> None:
+    found = imported(*lines)
+    assert "perfsweep.workloads.spd.declaration" in found
+    assert not {"torch", "wandb", "pynvml", "scipy.stats", "matplotlib", "jinja2"} & found
 
 
 @pytest.mark.parametrize(

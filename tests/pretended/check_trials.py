@@ -141,7 +141,7 @@ def trial(
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     torch.manual_seed(0)
-    workload, log = cls(), BufferedLog()
+    workload, log = registry.find(name).configured(config)(), BufferedLog()
     try:
         workload.setup(config, chosen, Context(device, scratch, cache, log=log))
         return MEASURE[kind](workload, spec, folder, device, log)

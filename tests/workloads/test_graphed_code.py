@@ -17,6 +17,7 @@ from pairwise import covering
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.plan import load_workload
+from perfsweep.workloads import registry
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError
@@ -87,10 +88,10 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> HostSyncs:
 
 def run(name: str, levels: dict[str, LevelValue], folder: Path, iterations: int = 2) -> None:
     config, small = WORKLOADS[name]
-    cls, made = load_workload({"name": name, **config})
+    cls, made = registry.find(name), load_workload({"name": name, **config})[1]
     chosen = Space(cls.toggles, made, HERE).closure({**small, **graphed(cls), **levels})
     (folder / "scratch").mkdir()
-    workload = cls()
+    workload = cls.configured(made)()
     workload.setup(made, chosen, Context(HERE, folder / "scratch", folder))
     try:
         for _ in range(iterations):

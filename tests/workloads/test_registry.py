@@ -83,7 +83,17 @@ def test_ours_are_identified_by_module_wherever_they_are_installed() -> None:
     assert origin(Digits) == "perfsweep.workloads.digits.workload:Digits"
     assert import_root(Digits) is None and from_outside(Digits) == []
     own = {path.name for path in sources(Digits) if path.parent.name == "digits"}
-    assert own == {"__init__.py", "config.py", "data.py", "model.py", "toggles.py", "workload.py"}
+    modules = ("__init__", "config", "data", "declaration", "model", "toggles", "workload")
+    assert own == {f"{name}.py" for name in modules}
+
+
+@pytest.mark.parametrize("name", sorted(registry.BUILT_IN))
+def test_what_a_workload_declares_apart_has_the_identity_of_what_runs(name: str) -> None:
+    apart, runs = registry.declared(name), find(name)
+    assert issubclass(runs, apart) and origin(apart) == origin(runs)
+    assert set(sources(apart)) == set(sources(runs))
+    shared = ("Config", "toggles", "on_request", "claims", "checks", "shape", "unit", "paths")
+    assert all(getattr(apart, one) == getattr(runs, one) for one in shared)
 
 
 def test_a_digest_is_of_names_and_contents_wherever_files_lie(tmp_path: Path) -> None:

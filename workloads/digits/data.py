@@ -16,7 +16,6 @@ from torch.utils.data import Dataset
 from perfsweep.workloads.errors import ConfigError
 
 # N examples of a batch, P = 64 pixels of an image.
-ROWS = 1797
 PIXELS = 64
 CLASSES = 10
 BRIGHTEST = 16

@@ -14,22 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from perfsweep.workloads.api import Context, Evidence, Levels, Work
-from perfsweep.workloads.digits import data, model
+from perfsweep.workloads.digits import data, declaration, model
 from perfsweep.workloads.digits.config import DigitsConfig
-from perfsweep.workloads.digits.toggles import CHECKS, CLAIMS, RANKS, TOGGLES
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.loop import Training, flat
 from perfsweep.workloads.training.parts import Parts
 
 
-class Digits(Training):
+class Digits(declaration.Digits, Training):
     """One iteration: load, forward, backward, update; every few epochs evaluate, collect garbage, save."""
-
-    Config = DigitsConfig
-    toggles = TOGGLES
-    on_request = (*Training.on_request, *RANKS)
-    claims = CLAIMS
-    checks = CHECKS
 
     def build(self, config: DigitsConfig, levels: Levels, context: Context) -> Parts:
         """The network, drawn on the host so that every device starts from the same values, and the rows."""

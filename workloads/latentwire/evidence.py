@@ -8,23 +8,11 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Check, Comparator
 from perfsweep.workloads.latentwire.data import batches
 from perfsweep.workloads.latentwire.data.batches import Piece, Window
 from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager
 from perfsweep.workloads.latentwire.presets import LMConfig
 from perfsweep.workloads.latentwire.reference import Reference
-
-CHECKS = (
-    Check("terms", Comparator.RELATIVE),  # each loss term and the total, of a fixed probe batch
-    Check("grad_norm", Comparator.RELATIVE),
-    Check("gradient", Comparator.RELATIVE),
-    Check("gradient_direction", Comparator.COSINE),
-    # Once a runner-up is within rounding, another choice is legitimate, and so is all that follows it.
-    Check("greedy_ids", Comparator.IDENTICAL, excused="greedy_close"),
-    # AdamW turns rounding of zero gradients into steps, so losses are compared after some, not weights.
-    Check("losses", Comparator.RELATIVE, bound=1e-3),
-)
 
 
 @torch.no_grad()

@@ -21,85 +21,20 @@ from torch import Tensor, nn
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import checkpoint, kept, presets
+from perfsweep.workloads.latentwire import checkpoint, declaration, kept, presets
 from perfsweep.workloads.latentwire import evidence as probes
-from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.counters import COUNTED
 from perfsweep.workloads.latentwire.data import cache
 from perfsweep.workloads.latentwire.data.batches import Window
-from perfsweep.workloads.latentwire.data.corpus import layouts_for, load_examples
 from perfsweep.workloads.latentwire.maths.frozen import model_shapes
-from perfsweep.workloads.latentwire.maths.local_models import check_weights
 from perfsweep.workloads.latentwire.scores import Score, evaluate
-from perfsweep.workloads.latentwire.variants import TOGGLES, arm
-from perfsweep.workloads.latentwire.variants.gradients import effective_batch
+from perfsweep.workloads.latentwire.variants import arm
 from perfsweep.workloads.toggles import product_type
-from perfsweep.workloads.training.toggles import DATA
 
 
-def check_files(config: LatentWireConfig) -> None:
-    """Refuse what a trial would refuse of files: data, models' folders and a checkpoint.
-
-    Of weights only the headers are read, and no examples are tokenised.
-
-    Raises
-    ------
-    ConfigError
-        A file is missing, broken or not computed here.
-    """
-    if config.data not in presets.KINDS:
-        load_examples(config)
-    if config.lm_path is not None:
-        shapes = model_shapes(config)
-        layouts_for(config, shapes, Path())
-        for shape, folder in zip(shapes, config.lm_folders, strict=True):
-            check_weights(shape, folder)
-    if config.resume is not None:
-        folder = Path(config.resume)
-        about, _ = checkpoint.read(folder)
-        checkpoint.refuse_other(folder, about, checkpoint.facts_of_configuration(config))
-        checkpoint.read_moments(folder)
-
-
-class LatentWire(Workload):
-    """Trains an encoder whose few latent vectors replace a text in the prompts of frozen language models.
-
-    For those who compress prompts, for one model or several at once: accuracy against the text itself and
-    against what is as short is scored. It gains by keeping what the teacher says, by passing prefixes shared
-    and unpadded, and by narrower numbers where results stay in their bounds.
-
-    Encoder, adapters and additions to the models are trained; the language models themselves stay frozen.
-    """
-
-    Config = LatentWireConfig
-    toggles = TOGGLES
-    on_request = (*Workload.on_request, DATA)
-    claims = CLAIMS
-    checks = probes.CHECKS
-    shape = "steps"
-    unit = "example"
-    paths = ("resume",)
-    data_phases = ("data_wait",)
-
-    @classmethod
-    def configured(cls, config: LatentWireConfig) -> type[Workload]:
-        """The workload, with the preset's batch as the baseline of `effective_batch`."""
-        own = effective_batch(config.sizes.batch)
-        toggles = tuple(own if toggle.name == own.name else toggle for toggle in cls.toggles)
-        return type(cls.__name__, (cls,), {"__module__": cls.__module__, "toggles": toggles})
-
-    @classmethod
-    def planned(cls, config: LatentWireConfig) -> LatentWireConfig:
-        """The configuration with files and folders from the root, for trials that start elsewhere.
-
-        Raises
-        ------
-        ConfigError
-            One of them cannot be used.
-        """
-        check_files(config)
-        return config.absolute()
+class LatentWire(declaration.LatentWire, Workload):
+    """A training; see what it declares."""
 
     def __init__(self) -> None:
         self._endings = contextlib.ExitStack()

@@ -8,30 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Check, Comparator, Evidence
+from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.probe1d.maths.blocks import Block
 from perfsweep.workloads.probe1d.maths.derivatives import combine
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.solution import Reason
 from perfsweep.workloads.probe1d.oracle import minimiser
-
-# Gradients and Hessians at one fixed point, computed by each arm's own pass: all arms must agree to float32
-# rounding of reordered sums, whatever solver uses them. The oracle figures are recorded for every arm; the
-# report-time solver is known to fail them on well-posed pairs, and arms that share its passes inherit that.
-PROBE_BOUND = 1e-5
-MAX_GRADIENT = 1.01e-6
-MAX_EXCESS = 1e-5
-MEAN_EXCESS = 5e-7
-CHECKS = (
-    Check("probe_gradient", Comparator.RELATIVE, PROBE_BOUND),
-    Check("probe_hessian", Comparator.RELATIVE, PROBE_BOUND),
-    Check("loss_mean", Comparator.ABSOLUTE, MAX_EXCESS),  # of timed jobs too
-    Check("max_gradient", Comparator.AT_MOST, MAX_GRADIENT, against="oracle"),
-    Check("max_excess", Comparator.AT_MOST, MAX_EXCESS, against="oracle"),
-    Check("mean_excess", Comparator.AT_MOST, MEAN_EXCESS, against="oracle"),
-    Check("confusion_mismatches", Comparator.AT_MOST, 0.0, against="oracle"),
-)
 
 PROBE_CLASSES = 8
 ORACLE_EVENTS = 10**9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -16,64 +15,25 @@ from torch import Tensor
 from perfsweep.workloads.api import Context, Evidence, Levels, Work, Workload
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.job_passes import JobOfPasses
+from perfsweep.workloads.probe1d import declaration
 from perfsweep.workloads.probe1d import evidence as judging
-from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.npz import save_probes
-from perfsweep.workloads.probe1d.data.sources import (
-    load_data,
-    place,
-    requested_classes,
-    sampled_classes,
-    sources,
-)
+from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
 from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
 from perfsweep.workloads.probe1d.maths.solution import Reason
 from perfsweep.workloads.probe1d.oracle.minimiser import Objective
-from perfsweep.workloads.probe1d.variants import TOGGLES, arm
+from perfsweep.workloads.probe1d.variants import arm
 
 KEPT = "probes.npz"
 """Name of the file of probes in the folder that a job is kept in."""
 
 
-class Probe1D(JobOfPasses, Workload):
-    """Fits a logistic regression with two parameters for every pair of a sparse latent and a class.
-
-    For those who probe sparse autoencoders: its coefficients and losses say which latent tells which class
-    apart. It gains by doing per latent what a loop does per pair, by solving instead of descending, and by
-    certifying each pair, so that nothing runs for a fixed number of steps.
-
-    A job solves the grid of pairs; an iteration is the preparation, a slab pass or a slab's metrics.
-
-    Set-up loads the data onto the device, rows first, as an autoencoder writes them. Sorting by latent and
-    all sums that are made once belong to the job (phase ``prepare``) unless ``sort_in_job`` is off.
-    """
-
-    Config = Probe1DConfig
-    toggles = TOGGLES
-    claims = CLAIMS
-    checks = judging.CHECKS
-    shape = "job"
-    unit = "pair"
-    extra_phases = ("loss", "confusion")
-
-    @classmethod
-    def planned(cls, config: Probe1DConfig) -> Probe1DConfig:
-        """The configuration with the path of a data file made absolute: jobs may run in another folder.
-
-        Raises
-        ------
-        ConfigError
-            The data are no preset and no file, or cannot be solved.
-        """
-        if config.data in sources():
-            return config
-        data = load_data(config.data, config.data_seed, "cpu", Path(), config.classes)
-        place(data, "cpu", config.storage_dtype)
-        return dataclasses.replace(config, data=str(Path(config.data).absolute()))
+class Probe1D(JobOfPasses, declaration.Probe1D, Workload):
+    """A job; see what it declares."""
 
     def setup(self, config: Probe1DConfig, levels: Levels, context: Context) -> None:
         """Load the data and choose the paths.

@@ -10,29 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Check, Comparator, Evidence
+from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.prover.job import Job, ModeResult
 from perfsweep.workloads.prover.maths.results import Ranked, digest, metrics, ranked
 from perfsweep.workloads.prover.maths.slab_size import processor_seconds
 from perfsweep.workloads.prover.ranking import averaged, metrics_of
 from perfsweep.workloads.prover.training.imitation import resolver_of
-
-CHECKS = (
-    Check("success", Comparator.IDENTICAL, excused="ambiguous"),
-    Check("depth", Comparator.IDENTICAL, excused="ambiguous"),
-    Check("actions", Comparator.IDENTICAL, excused="ambiguous"),
-    Check("log_prob", Comparator.ABSOLUTE, 1e-4, excused="ambiguous"),  # divided by 1 + depth
-    Check("rank", Comparator.IDENTICAL, excused="ambiguous_query"),
-    Check("metrics", Comparator.IDENTICAL, excused="ambiguous_mode"),
-    # What a timed trial says of its ranks. Means have no place for an excuse: one query in doubt of a handful
-    # moves them by this much, and ranks are compared one by one above.
-    Check("mrr", Comparator.ABSOLUTE, 0.1),
-    Check("hits*", Comparator.ABSOLUTE, 0.2),
-    Check("ambiguous_share", Comparator.AT_MOST, 0.01, against="oracle"),
-    Check(
-        "screening_error", Comparator.AT_MOST, 0.5, against="oracle"
-    ),  # in units of delta; 0 without screening
-)
 
 REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
 """Steps of a slab after which the report says how many rows are done."""

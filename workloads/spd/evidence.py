@@ -10,22 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.api import Check, Comparator, NullClock
+from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.evaluation import one_feature_importances
 from perfsweep.workloads.spd.maths.losses import faithfulness
 from perfsweep.workloads.spd.oracle.recovery import ci_errors
 from perfsweep.workloads.spd.reference import Reference
-
-CHECKS = (
-    Check("losses", Comparator.RELATIVE),
-    Check("gradients", Comparator.RELATIVE),
-    # The same matrix twice, one row for each module's importance gradient, rows of unit length: the cosine of
-    # the whole is the mean over modules.
-    Check("importance_mean", Comparator.COSINE),
-    Check("importance_worst", Comparator.WORST_COSINE),
-    Check("divergence", Comparator.ABSOLUTE),  # nats per position
-    Check("exact_faithfulness", Comparator.AT_MOST, 1e-12, against="oracle"),
-)
 
 RANK = 48  # of the factorisation that faithfulness is tried on
 

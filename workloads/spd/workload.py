@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,16 @@ from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
 from perfsweep.workloads.products import products
-from perfsweep.workloads.spd import kept, upstream
-from perfsweep.workloads.spd.claims import CLAIMS
+from perfsweep.workloads.spd import declaration, kept, upstream
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.evaluation import Evaluation
-from perfsweep.workloads.spd.evidence import CHECKS, Probe, exact_faithfulness
-from perfsweep.workloads.spd.maths import user_models
-from perfsweep.workloads.spd.named_files import check_files
+from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
 from perfsweep.workloads.spd.training.checkpoints import read, read_values
 from perfsweep.workloads.spd.training.targets import Given, load_problem
-from perfsweep.workloads.spd.variants import TOGGLES, arm
+from perfsweep.workloads.spd.variants import arm
 from perfsweep.workloads.toggles import product_type
 from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
-from perfsweep.workloads.training.toggles import DATA
 
 COUNTED = (
     "iterations",
@@ -54,50 +49,8 @@ COUNTED = (
 a path not taken counts nothing."""
 
 
-class Spd(Workload):
-    """Decomposes weights of a frozen network into rank-one parts, and learns which of them an input needs.
-
-    For those who take networks apart by stochastic parameter decomposition: parts, importances and losses are
-    what a training run is after. It gains by what is computed once instead of for every term, by compiling
-    masked passes and by evaluating and saving no more often than asked.
-
-    One iteration: load, target, importances and every term, backward, update; then what is due."""
-
-    Config = SpdConfig
-    toggles = TOGGLES
-    on_request = (*Workload.on_request, DATA)
-    claims = CLAIMS
-    checks = CHECKS
-    shape = "steps"
-    unit = "position"
-    paths = ("target_path", "tokens_path", "vectors_path", "values_path", "resume")
-
-    @classmethod
-    def configured(cls, config: SpdConfig) -> type[Workload]:
-        """The workload; of a network of the user's own, its file belongs to what decides on results."""
-        file = user_models.source_of(config.target) if config.target is not None else None
-        return (
-            cls
-            if file is None
-            else type(cls.__name__, (cls,), {"__module__": cls.__module__, "files": (file,)})
-        )
-
-    @classmethod
-    def planned(cls, config: SpdConfig) -> SpdConfig:
-        """The configuration with the user's network by its file, wherever the trial runs.
-
-        Raises
-        ------
-        ConfigError
-            A file that it names cannot be used.
-        """
-        if any(getattr(config, name) is not None for name in ("target", *cls.paths)):
-            check_files(config)
-        file = user_models.source_of(config.target) if config.target is not None else None
-        if file is None or config.target is None or not config.target.rpartition(":")[0].endswith(".py"):
-            return config
-        factory = config.target.rpartition(":")[2]
-        return replace(config, target=f"{file.resolve()}:{factory}")
+class Spd(declaration.Spd, Workload):
+    """One iteration: load, target, importances and every term, backward, update; then what is due."""
 
     def __init__(self, given: Given | None = None) -> None:
         self._given = given

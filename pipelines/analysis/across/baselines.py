@@ -17,7 +17,6 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from scipy import stats
 
 from perfsweep.checksums import unsealed
 from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
@@ -237,6 +236,8 @@ def _to_reference(one: Baseline, label: str) -> list[float]:
 
 def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:
     """Compute exp of the difference of two means of logs, and its 95 % Welch interval (1947), if n > 1."""
+    from scipy.special import stdtrit  # scipy.stats takes seconds to import on a busy host
+
     a, b = np.asarray(then), np.asarray(now)
     shift = float(b.mean() - a.mean())
     if min(len(a), len(b)) < 2:
@@ -246,5 +247,5 @@ def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | N
     if error == 0:
         return math.exp(shift), math.exp(shift), math.exp(shift)
     degrees = sum(parts) ** 2 / (parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1))
-    reach = float(stats.t.ppf(0.975, degrees)) * error
+    reach = float(stdtrit(degrees, 0.975)) * error
     return math.exp(shift), math.exp(shift - reach), math.exp(shift + reach)

@@ -21,7 +21,7 @@ from perfsweep.pipelines.store.records import PLACEBO
 from perfsweep.pipelines.units import MB
 from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.patched import ORIGINAL, PATCH, Patched
-from perfsweep.workloads.api import Levels, Workload
+from perfsweep.workloads.api import Declaration, Levels
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script.edits.draft import Patch, unified
 from perfsweep.workloads.script.edits.patch import patch as written
@@ -53,7 +53,7 @@ class Measured:
     args: tuple[str, ...]
     folder: Path
     levels: Levels
-    workload: type[Workload]
+    workload: type[Declaration]
     sight: Mapping[str, Any]
 
     @property

@@ -26,7 +26,7 @@ from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads import native
-from perfsweep.workloads.api import Evidence, Levels, Workload
+from perfsweep.workloads.api import Declaration, Evidence, Levels
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import sources
 
@@ -101,7 +101,7 @@ def _planned(command: RunCommand, levels: Levels) -> Manifest:
 
 
 def _parity(
-    console: Console, base: Manifest, arm: Manifest, cls: type[Workload], levels: Levels
+    console: Console, base: Manifest, arm: Manifest, cls: type[Declaration], levels: Levels
 ) -> ParityResult:
     """Results of the first iterations with the levels, against those without."""
     with tempfile.TemporaryDirectory(prefix="perfsweep-parity-") as place:
@@ -114,7 +114,7 @@ def _parity(
     return deviations.judge(found[0], found[1], cls.checks, parity, bounds)
 
 
-def _evidence(manifest: Manifest, cls: type[Workload], folder: Path) -> Evidence:
+def _evidence(manifest: Manifest, cls: type[Declaration], folder: Path) -> Evidence:
     """Run an evidence trial of the one arm of a plan.
 
     Raises
@@ -139,7 +139,7 @@ def _evidence(manifest: Manifest, cls: type[Workload], folder: Path) -> Evidence
     return read_evidence(folder)
 
 
-def _variables(cls: type[Workload], levels: Levels) -> dict[str, str]:
+def _variables(cls: type[Declaration], levels: Levels) -> dict[str, str]:
     """Variables that levels set before a process starts."""
     chosen = (one for level in cls.levels_of(levels).values() for one in level.env.items())
     return {name: native.filled(name, text) for name, text in chosen}
@@ -151,7 +151,7 @@ def _refusal(path: str, shown: str, result: ParityResult) -> str:
     return f"{path} is not run: with {shown} its results are {result.verdict.value} ({off})"
 
 
-def _become(config: Any, arm: Manifest, cls: type[Workload]) -> int:
+def _become(config: Any, arm: Manifest, cls: type[Declaration]) -> int:
     """Run the script in the place of this process: its signals, its terminal and its status are its own."""
     from perfsweep.workloads.script import whole_run
 

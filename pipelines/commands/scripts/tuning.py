@@ -22,7 +22,7 @@ from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConf
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.terminal import bold, console_here
-from perfsweep.workloads.api import Toggle, Workload
+from perfsweep.workloads.api import Declaration, Toggle
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 from perfsweep.workloads.script import sources
 
@@ -69,7 +69,7 @@ def _tuned(
     path: str,
     cfg: DictConfig,
     command: TuneCommand,
-    cls: type[Workload],
+    cls: type[Declaration],
     folder: Path,
     args: Sequence[str],
     words: Sequence[str],
@@ -145,7 +145,7 @@ def able(tune: TuneConfig, toggles: Sequence[Toggle], obstacles: Mapping[str, st
     return {name: values for name, values in levels.items() if values}
 
 
-def _name_on_request(command: TuneCommand, cls: type[Workload], levels: Mapping[str, Any]) -> None:
+def _name_on_request(command: TuneCommand, cls: type[Declaration], levels: Mapping[str, Any]) -> None:
     """Set toggles that are only there where they are named to their baselines."""
     for toggle in cls.on_request:
         if toggle.name in levels:

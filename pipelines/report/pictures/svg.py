@@ -11,6 +11,7 @@ from typing import Any
 from markupsafe import Markup, escape
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import get_named_colors_mapping
 from matplotlib.figure import Figure
 
@@ -157,7 +158,8 @@ def _inside(chart: Callable[[int], Figure], name: str, width: int) -> tuple[str,
     written = StringIO()
     with rc_context(STYLE):
         figure = chart(width)
-        figure.savefig(written, format="svg", metadata={"Date": None})
+        # Not by savefig, which draws every figure twice so as to lay it out.
+        FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None})
     whole = re.search(r"<svg[^>]*>(.*)</svg>", written.getvalue(), re.DOTALL)
     assert whole is not None, "matplotlib writes an svg element"
     inside = _OURS.sub(rf"\g<1>{name}-", _LEFT_OUT.sub("", whole[1]))

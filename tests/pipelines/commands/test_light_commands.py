@@ -19,9 +19,11 @@ import sys
 from importlib.machinery import ModuleSpec
 from perfsweep.pipelines.cli import main
 
+ABSENT = {"torch", "toys"}
+
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        return ModuleSpec(name, self) if name.partition(".")[0] in ("torch", "toys") else None
+        return ModuleSpec(name, self) if name.partition(".")[0] in ABSENT else None
     def create_module(self, spec):
         raise ImportError(f"{spec.name} is not installed here")
     def exec_module(self, module): ...
@@ -48,6 +50,11 @@ def measured(command) -> SweepFolder:
     levels = {"work": ["single"], "idle": ["on"], "half": ["on"]}
     design = DesignConfig("one_at_a_time", levels=levels)
     return simulated(command(design, measure={"rounds": 4}), cost, iterations=10)[0]
+
+
+def test_the_status_of_a_sweep_is_told_without_what_judges_and_draws(measured: SweepFolder) -> None:
+    without = "ABSENT |= {'scipy', 'matplotlib', 'hydra', 'jinja2', 'wandb'}; main(sys.argv[1:])"
+    assert "rounds finished" in elsewhere("status", str(measured.path), does=without)
 
 
 def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:

@@ -15,7 +15,7 @@ from toys.spinner import Spinner
 
 from perfsweep.pipelines.commands import run as module
 from perfsweep.pipelines.commands.run import _parts, _show_trial, _trial_lines
-from perfsweep.pipelines.config import composition, validation
+from perfsweep.pipelines.config import composition
 from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialRecord, write_iterations
@@ -90,7 +90,6 @@ def test_each_part_of_an_iteration_has_its_share() -> None:
 def test_results_are_kept_by_a_second_trial_unless_the_first_one_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    validation.register()
     failures: list[Failure | None] = []
     ran: list[str] = []
 

@@ -65,7 +65,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train.py").write_text("import torch\n")
     (tmp_path / "mine/train.yaml").write_text(OF_A_SCRIPT)
-    validation.register()
     return tmp_path
 
 

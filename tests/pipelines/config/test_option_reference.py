@@ -50,7 +50,7 @@ def test_the_help_of_a_command_names_each_of_its_options_with_its_default(comman
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_a_default_in_the_reference_is_what_hydra_composes_without_overrides(command: str) -> None:
-    validation.register()
+    validation.register(command)
     GlobalHydra.instance().clear()
     with initialize_config_module("perfsweep.conf", version_base="1.3"):
         values = validation.typed(compose(command, OF_NO_WORKLOAD.get(command, [])), COMMANDS[command])

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from perfsweep.pipelines.config import composition, names, validation
 from perfsweep.pipelines.config.slice_range import parse
-from perfsweep.pipelines.config.types import ArmResources, ClusterConfig, SweepCommand
+from perfsweep.pipelines.config.types import COMMANDS, ArmResources, ClusterConfig, SweepCommand
 from perfsweep.pipelines.plan import plan
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads import registry
@@ -23,7 +23,8 @@ from perfsweep.workloads.errors import ConfigError
 
 @pytest.fixture
 def hydra() -> Iterator[None]:
-    validation.register()
+    for command in COMMANDS:
+        validation.register(command)
     GlobalHydra.instance().clear()
     with initialize_config_module("perfsweep.conf", version_base="1.3"):
         yield

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsweep.workloads.digits import data
+from perfsweep.workloads.digits.config import ROWS
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.training import loading
 
@@ -36,7 +37,7 @@ def test_the_digits_are_those_that_scikit_learn_loads() -> None:
     ours = data.load_digits()
     assert np.array_equal(ours.images, images)
     assert np.array_equal(ours.labels, labels)
-    assert len(ours.labels) == data.ROWS
+    assert len(ours.labels) == ROWS
 
 
 def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch) -> None:
@@ -46,10 +47,10 @@ def test_without_scikit_learn_the_error_says_what_to_install(monkeypatch) -> Non
 
 
 def test_held_out_rows_are_never_trained_on_and_no_row_is_lost() -> None:
-    numbered = data.RawDigits(np.arange(data.ROWS)[:, None], np.arange(data.ROWS))
+    numbered = data.RawDigits(np.arange(ROWS)[:, None], np.arange(ROWS))
     train, held_out = numbered.split(1437)
     assert len(train.labels) == 1437
-    assert sorted([*train.labels, *held_out.labels]) == list(range(data.ROWS))
+    assert sorted([*train.labels, *held_out.labels]) == list(range(ROWS))
     assert np.array_equal(train.images[:, 0], train.labels)
 
 

@@ -8,7 +8,7 @@ import torch
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import Evidence, Parity
-from perfsweep.workloads.latentwire.evidence import CHECKS
+from perfsweep.workloads.latentwire.declaration import CHECKS
 
 
 def evidence(ids: list[list[int]], close: list[list[bool]]) -> Evidence:

@@ -9,14 +9,8 @@ import pytest
 import torch
 from tiers import longer, tiered
 
-from perfsweep.workloads.probe1d.evidence import (
-    CHECKS,
-    MAX_EXCESS,
-    MAX_GRADIENT,
-    MEAN_EXCESS,
-    PROBE_BOUND,
-    probe,
-)
+from perfsweep.workloads.probe1d.declaration import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
+from perfsweep.workloads.probe1d.evidence import probe
 from perfsweep.workloads.probe1d.maths import derivatives, event_sums
 from perfsweep.workloads.probe1d.maths.certify import Certifier
 

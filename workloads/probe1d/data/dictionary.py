@@ -17,30 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, DictionaryConfig
 from perfsweep.workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 
 PATCH = 4
 HELD_OUT = 0.1
 CODE_VERSION = 1
-
-
-@dataclass(frozen=True)
-class DictionaryConfig:
-    """Size and training of a dictionary; `stride` is the distance of neighbouring patches in pixels."""
-
-    stride: int
-    latents: int
-    k: int
-    steps: int
-    batch: int = 512
-    rate: float = 3e-3
-    seed: int = 0
-
-
-PRESETS = {
-    "dict_small": DictionaryConfig(stride=2, latents=128, k=6, steps=600),
-    "dict_large": DictionaryConfig(stride=1, latents=512, k=8, steps=1500),
-}
 
 
 def patches(stride: int) -> tuple[Tensor, np.ndarray, np.ndarray]:
@@ -144,7 +126,7 @@ def held_out_images(images: int, seed: int = 0) -> np.ndarray:
 
 def dictionary_data(preset: str, cache_dir: Path) -> ProbeData:
     """The codes of a preset as a problem, split by image."""
-    config = PRESETS[preset]
+    config = DICTIONARIES[preset]
     found = codes(config, cache_dir)
     held = held_out_images(int(found["image"].max()) + 1, config.seed)[found["image"]]
     parts = []

@@ -12,42 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from perfsweep.workloads.probe1d.data.presets import Shape
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData
-
-IMAGE_ROWS = 256
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Size and rarity of a synthetic problem.
-
-    `density` is the mean number of active latents per row, `used` the classes of the grid that are asked for,
-    where not all. `covered`: every class with a prior has rows; otherwise the rarest are never drawn.
-    """
-
-    rows: int
-    latents: int
-    classes: int
-    density: float
-    dead: float
-    rare: float
-    empty: int
-    used: int | None = None
-    shift: float = -0.2
-    image_rows: int = IMAGE_ROWS
-    covered: bool = False
-
-
-PRESETS = {
-    "test": Shape(1024, 64, 8, 8, 0.1, 0.2, 1),
-    "profile": Shape(1024, 2048, 256, 64, 0.058, 0.2, 20),
-    "nfail": Shape(4096, 2048, 24, 16, 0.2, 0.2, 1, used=8),
-    "demo": Shape(8192, 1024, 151, 32, 0.01, 0.2, 3),
-    "occurring": Shape(8192, 1024, 151, 32, 0.01, 0.2, 0, image_rows=64, covered=True),
-    "setB": Shape(131072, 256, 32, 24, 0.01, 0.2, 1),
-    "full": Shape(5_170_000, 16384, 151, 437, 0.01, 0.2, 3),
-}
-PRESETS["setA"] = PRESETS["demo"]
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,10 @@ from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.data import dictionary, generator, npz
+from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, DIGITS, GENERATED, sources
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
 
-DIGITS = {"digits": 1.0, "digits16": 16.0}
 STORAGE = {"float32": torch.float32, "float16": torch.float16, "float64": torch.float64}
-
-
-def sources() -> list[str]:
-    """Names that `workload.data` knows in addition to paths."""
-    return [*generator.PRESETS, *DIGITS, *dictionary.PRESETS]
 
 
 def load_data(source: str, seed: int, device: str, cache_dir: Path, classes: int | None = None) -> ProbeData:
@@ -31,11 +26,11 @@ def load_data(source: str, seed: int, device: str, cache_dir: Path, classes: int
     ConfigError
         The name is unknown or the file is not in the documented format.
     """
-    if source in generator.PRESETS:
-        return generator.generate(generator.PRESETS[source], seed, device, source)
+    if source in GENERATED:
+        return generator.generate(GENERATED[source], seed, device, source)
     if source in DIGITS:
         return digits(DIGITS[source], source)
-    if source in dictionary.PRESETS:
+    if source in DICTIONARIES:
         return dictionary.dictionary_data(source, cache_dir)
     if source.endswith(".npz"):
         return npz.load(Path(source), classes)
@@ -58,7 +53,7 @@ def digits(divisor: float, name: str) -> ProbeData:
 
 def requested_classes(source: str, classes: int) -> int:
     """How many leading classes of a source are asked for."""
-    used = generator.PRESETS[source].used if source in generator.PRESETS else None
+    used = GENERATED[source].used if source in GENERATED else None
     return used or classes
 
 

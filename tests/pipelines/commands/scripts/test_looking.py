@@ -84,7 +84,6 @@ REFUSED = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path.parent))
-    validation.register()
     return tmp_path
 
 

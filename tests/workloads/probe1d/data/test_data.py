@@ -10,6 +10,7 @@ import torch
 from tiers import longer
 
 from perfsweep.workloads.probe1d.data import dictionary, generator, problem
+from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, GENERATED
 from perfsweep.workloads.probe1d.data.problem import constants
 
 
@@ -19,7 +20,7 @@ def stats(data):
 
 @pytest.mark.parametrize("preset", ["test", *longer("profile", "nfail", "demo")])
 def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
-    shape = generator.PRESETS[preset]
+    shape = GENERATED[preset]
     data = generator.generate(shape, 0)
     found = stats(data)
     # Preferred classes add to the density; how many rows they fill depends on a preset's few images.
@@ -34,7 +35,7 @@ def test_a_preset_has_its_density_and_its_share_of_dead_latents(preset):
 
 @pytest.mark.workloads
 def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes_them():
-    shape = generator.PRESETS["demo"]
+    shape = GENERATED["demo"]
     small = stats(generator.generate(shape, 0)).scale < 1
     assert 0.2 < small.double().mean() < 0.32
     shifted = stats(generator.generate(replace(shape, shift=2.0), 0)).scale < 1
@@ -42,7 +43,7 @@ def test_a_quarter_of_the_latents_is_scaled_below_one_and_a_shift_of_two_removes
 
 
 def test_the_same_seed_gives_the_same_problem_and_another_another():
-    shape = generator.PRESETS["test"]
+    shape = GENERATED["test"]
     one, same, other = (generator.generate(shape, seed).x for seed in (0, 0, 1))
     assert torch.equal(one.values, same.values)
     assert one.nnz != other.nnz or not torch.equal(one.values, other.values)
@@ -50,7 +51,7 @@ def test_the_same_seed_gives_the_same_problem_and_another_another():
 
 @pytest.mark.workloads
 def test_the_device_generator_follows_the_same_law():
-    shape = generator.PRESETS["demo"]
+    shape = GENERATED["demo"]
     rng = np.random.default_rng(0)
     latents = generator.draw_latents(shape, rng)
     ids = generator.draw_labels(shape, rng, shape.rows)
@@ -63,7 +64,7 @@ def test_the_device_generator_follows_the_same_law():
 
 
 def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
-    data = generator.generate(generator.PRESETS["test"], 0)
+    data = generator.generate(GENERATED["test"], 0)
     whole = stats(data)
     monkeypatch.setattr(problem, "PIECE_EVENTS", 999)
     pieces = stats(data)
@@ -78,17 +79,17 @@ def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
     ("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)]
 )
 def test_a_trained_dictionary_explains_its_patches(preset, rows, unexplained, cache_dir):
-    found = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    found = dictionary.codes(DICTIONARIES[preset], cache_dir)
     assert len(found["digit"]) == rows
     assert 0.02 < float(found["unexplained"]) < unexplained
-    again = dictionary.codes(dictionary.PRESETS[preset], cache_dir)
+    again = dictionary.codes(DICTIONARIES[preset], cache_dir)
     assert np.array_equal(found["values"], again["values"])
 
 
 @pytest.fixture
 def small_dictionary(monkeypatch):
     config = dictionary.DictionaryConfig(stride=4, latents=24, k=3, steps=60)
-    monkeypatch.setitem(dictionary.PRESETS, "dict_small", config)
+    monkeypatch.setitem(DICTIONARIES, "dict_small", config)
     return config
 
 

@@ -10,6 +10,7 @@ from tiers import longer
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import generator
+from perfsweep.workloads.probe1d.data.presets import GENERATED
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
 from perfsweep.workloads.probe1d.maths import certify, newton, polish
 from perfsweep.workloads.probe1d.maths.chunks import Chunk
@@ -67,7 +68,7 @@ def expected_failures(data, classes):
 
 def test_failures_are_the_dead_latents_times_the_classes_that_cancel_exactly(solve):
     naive = solve({}, data="nfail", metrics=False, max_iter=3)
-    data = generator.generate(generator.PRESETS["nfail"], 0)
+    data = generator.generate(GENERATED["nfail"], 0)
     expected = expected_failures(data, 8)
     assert expected > 0
     assert naive.rows[0]["n_fail"] == expected
