@@ -38,7 +38,7 @@ BUILT_IN = {
 }
 
 _APART = ("digits", "probe1d", "spd", "prover", "latentwire")
-"""Those that declare in a module of its own, in a class of the same name."""
+"""Workloads that declare in a module of their own, in a class of the same name."""
 _DECLARATION = "declaration"
 
 _REFUSED_FIRST = {"script": "perfsweep.workloads.script.sources:refuse_first"}
