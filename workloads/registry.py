@@ -38,11 +38,7 @@ BUILT_IN = {
 }
 
 _APART = ("digits", "probe1d", "spd", "prover", "latentwire")
-<<<<<<< HEAD
-"""Workloads with their declarations in a module without torch, in a class of the same name."""
-=======
 """Workloads that declare in a module of their own, in a class of the same name."""
->>>>>>> b4972caab60dec325208d8c262e24ede45ebe37a
 _DECLARATION = "declaration"
 
 _REFUSED_FIRST = {"script": "perfsweep.workloads.script.sources:refuse_first"}
