@@ -13,7 +13,7 @@ from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, PACK, TIMED, WARM, Built, 
 
 from perfsweep.pipelines.publish.content import RunContent, check_arrays, run_content
 from perfsweep.pipelines.publish.history_rows import Timing
-from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, SweepRuns, identity
+from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, SweepRuns, identity, profile_content
 from perfsweep.pipelines.store.profiles import Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Arm, Kind, Outcome, Pack, SweepFolder, TrialRecord
 from perfsweep.pipelines.units import MB
@@ -284,3 +284,12 @@ def test_what_tells_a_sweep_from_its_namesakes_is_drawn_once_and_outlives_damage
     (folder.wandb_dir / ".locks" / "5eed00-0123456789abcdef-p000").touch()
     file.write_text(damage)
     assert identity(folder) == file.read_text() == "5eed00", "that of what was published"
+
+
+def test_another_file_of_a_profile_is_another_run(built: Built) -> None:
+    folder = profiled(built)
+    digests = []
+    for text in ("one", "one", "two"):
+        (folder / "trace.json").write_text(text)
+        digests.append(profile_content(built.folder, built.manifest, IDENTITY, FAST.id).digest())
+    assert digests[0] == digests[1] != digests[2]

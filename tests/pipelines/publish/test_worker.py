@@ -218,7 +218,7 @@ def test_a_publisher_whose_folder_was_cleared_away_before_it_had_the_lock_makes_
     def late(file: Path) -> AbstractContextManager[str]:
         seen.append(file.parent)
         if len(seen) == 1:
-            with staging(tmp_path):  # another publisher, which finds nobody there
+            with staging(tmp_path):  # another publisher, which finds no one there
                 assert not file.parent.exists()
         return holding(file)
 

@@ -187,8 +187,8 @@ def test_scratch_of_a_trial_goes_with_its_process(
 def test_scratch_on_a_disk_of_a_node_goes_as_a_link_and_nothing_behind_it(
     folder: SweepFolder, tmp_path: Path
 ) -> None:
-    behind = tmp_path / "disk"
-    behind.mkdir()
-    (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(behind)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(disk)
     locks.remove_leftovers(folder)
-    assert behind.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()
+    assert disk.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()

@@ -116,7 +116,7 @@ def test_the_heap_ends_elsewhere_with_every_seed() -> None:
     assert len(places) >= 2
 
 
-@pytest.mark.parametrize("local", [True, False], ids=["on the node", "beside the record"])
+@pytest.mark.parametrize("local", [True, False], ids=["on the node", "next to the record"])
 def test_every_rank_makes_the_same_folder_and_one_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool
 ) -> None:

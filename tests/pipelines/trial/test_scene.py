@@ -249,7 +249,7 @@ def test_the_work_is_the_same_each_time_whatever_numbers_are_by_default(monkeypa
     )
     scene.work_ns()
     first = list(products)
-    torch.set_default_dtype(torch.float64)  # as somebody's own module does
+    torch.set_default_dtype(torch.float64)  # as a user's own module does
     try:
         scene.work_ns()
     finally:

@@ -243,7 +243,7 @@ def test_shares_of_arm_and_base_stand_side_by_side(
     several = planned_effect.model_copy(update={"id": "several", "pairs": planned_effect.pairs * 2})
     update = {"sweep": sweep, "effects": (planned_effect, several)}
     effect, of_pairs = compared(folder, manifest.model_copy(update=update)).effects
-    assert "from" not in of_pairs.quantities["stall"].text, "of several pairs no two shares can stand"
+    assert "from" not in of_pairs.quantities["stall"].text, "of several pairs no two shares are shown"
     found = effect.quantities["stall"]
     assert found.text.replace("\u00a0", " ") == "33.3 %\n33.3 .. 33.3 %\nfrom 33.3 %"
     assert found.low is not None

@@ -283,3 +283,12 @@ def test_counters_that_do_not_change_are_not_watched_for_ever() -> None:
         return now.now
 
     assert seconds_between_changes(Counters("RAPL", (Counter("dead", lambda: 1.0),), 0.1), tick) is None
+
+
+def test_short_jobs_are_refused_however_many_there_are_since_each_end_is_uncertain() -> None:
+    short = Spent({"GPU-0": 9.0}, regions=100, seconds=80.0, step_s=0.1, source="NVML")
+    assert least_s(short) == pytest.approx(5.0)
+    reason = record_fields([short], job=True)["withheld"][ENERGY_J]
+    assert reason.endswith(
+        "a turn took 800 ms; one of 5 s would do: measure.turn_s=10, where a job lasts as long"
+    )

@@ -112,7 +112,7 @@ def two_ranks(backends: str, folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_hosts_of_ranks_on_gpus_can_agree(tmp_path: Path) -> None:
-    # Gloo stands for NCCL, which needs a GPU; which library serves which tensors is the same.
+    # Gloo is in the place of NCCL, which needs a GPU; which library serves which tensors is the same.
     backends = process_group.BACKENDS["cuda"].replace("nccl", "gloo")
     folder = tmp_path.joinpath(*NAMES)
     folder.mkdir(parents=True)
