@@ -157,3 +157,8 @@ def test_reading_a_checkpoint_back_leaves_the_training_where_it_was(start, run) 
     run(looked, 3)
     run(undisturbed, 6)
     assert torch.equal(looked.evidence().tensors["parameters"], undisturbed.evidence().tensors["parameters"])
+
+
+def test_weights_decay_as_the_configuration_says(start) -> None:
+    (group,) = start(config={**SMALL, "weight_decay": 0.25, "lr": 0.125})._optimizer.param_groups
+    assert (group["weight_decay"], group["lr"]) == (0.25, 0.125)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,3 +176,10 @@ def test_a_loss_is_of_texts_and_answers_by_their_shares() -> None:
     for share in (0.0, 0.2, 1.0):
         found = pretrain._loss(lm, layout, rows, share, torch.device("cpu")).item()
         assert found == pytest.approx(share * text + (1 - share) * answer, rel=1e-6)
+
+
+def test_the_first_steps_of_a_course_are_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    taught = Taught(monkeypatch, 0.0)
+    taught.learn(steps=7, test_every=100, until=1.0)
+    rates = [before - after for before, after in pairwise(taught.weights)]
+    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1], rel=0.05)

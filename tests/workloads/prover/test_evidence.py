@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from perfsweep.workloads.prover.evidence import step_slope, time_of_steps
+from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps
+from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
 
@@ -59,3 +61,18 @@ def test_a_slope_is_the_share_of_a_full_slabs_time_that_idle_rows_save(
     assert step_slope([*rows, smaller]) == pytest.approx(slope, abs=1e-9)
     assert math.isnan(step_slope(rows[:3]))
     assert math.isnan(step_slope([]))
+
+
+def test_queries_and_corruptions_have_rates_of_their_own() -> None:
+    def result(success: list[bool], depth: list[int], sizes: list[int]) -> ModeResult:
+        return ModeResult({"success": np.array(success), "depth": np.array(depth)}, np.array(sizes))
+
+    modes = {
+        "head": result([True, False, True, False, True], [1, 2, 3, 4, 5], [2, 3]),
+        "tail": result([False], [9], [1]),
+    }
+    rates = _rates(modes)
+    assert rates == pytest.approx(
+        {"success_positive": 2 / 3, "success_negative": 1 / 3, "depth_mean": 24 / 6}
+    )
+    assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.library import PATHS
+from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.training.metrics import DivergedError
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
@@ -218,3 +220,9 @@ def test_the_function_says_what_does_not_fit(network, tokens, own, sentence) -> 
     given = {"data": tokens, "modules": {"body.*": 3}, "steps": 1, **own}
     with pytest.raises(ConfigError, match=sentence):
         decompose(network, **given)
+
+
+def test_a_recipe_is_begun_from_by_its_name(network, tokens, monkeypatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["lm_test"], batch=3, lr=0.5))
+    with decompose(network, tokens, {"body.*": 6}, steps=0, preset="tiny") as found:
+        assert (found._workload.arm.config.recipe.batch, found._workload.arm.config.recipe.lr) == (3, 0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from perfsweep.workloads.training.losses import LateLosses, Row
+from perfsweep.workloads.training.losses import KEPT, LateLosses, Row
 
 
 def test_each_loss_arrives_one_iteration_late_and_the_last_one_is_taken() -> None:
@@ -15,3 +15,11 @@ def test_each_loss_arrives_one_iteration_late_and_the_last_one_is_taken() -> Non
     assert losses.push(3, torch.tensor(4.0)) == Row(2, 12.0)
     assert losses.take() == Row(3, 4.0)
     assert losses.take() is None
+
+
+def test_the_past_is_kept_as_far_as_evidence_needs_it() -> None:
+    losses = LateLosses()
+    for number in range(KEPT + 5):
+        losses.push(number, torch.tensor(float(number)))
+    assert len(losses.history) == KEPT == 1000
+    assert float(losses.history[0]) == 5.0

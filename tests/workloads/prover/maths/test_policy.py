@@ -7,7 +7,7 @@ import torch
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
 from perfsweep.workloads.prover.maths import policy
-from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, macs, make_weights, weights_digest
 
 NAMES = Vocabulary(("p", "q"), ("a", "b", "c"))
 SHAPE = PolicyShape(embedding=4, width=5, layers=2)
@@ -43,3 +43,21 @@ def test_the_folded_form_is_the_same_function(weights, monkeypatch: pytest.Monke
     found = plain.state_logits(some_states(), keys, offset, owner)
     assert torch.allclose(found, plain.dots(plain.values(some_states()), keys, offset, owner))
     assert len(plain.state_logits(some_states()[:0], keys, offset, owner[:0])) == 0
+
+
+def test_a_gain_scales_the_last_layer_alone_and_seeds_draw_others() -> None:
+    one, louder = (make_weights(SHAPE, NAMES, 1, gain) for gain in (1.0, 3.0))
+    assert torch.allclose(louder["out.weight"], 3 * one["out.weight"])
+    assert torch.allclose(louder["out.bias"], 3 * one["out.bias"])
+    assert all(torch.equal(one[name], louder[name]) for name in one if not name.startswith("out"))
+    digests = {weights_digest(made) for made in (one, louder, make_weights(SHAPE, NAMES, 2))}
+    assert len(digests) == 3
+    assert weights_digest(make_weights(SHAPE, NAMES, 1)) in digests
+    state = torch.get_rng_state()
+    make_weights(SHAPE, NAMES, 3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("folded", "expected"), [(False, 3 * 25 + 2 * 4 * 5), (True, 3 * 25)])
+def test_multiply_adds_of_a_state(folded: bool, expected: int) -> None:
+    assert macs(SHAPE, folded) == expected

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from perfsweep.workloads.prover.maths.slab_size import PredictedOutOfMemory, SlabMemory, device_budget
+from perfsweep.workloads.prover.maths.slab_size import (
+    PredictedOutOfMemory,
+    SlabMemory,
+    _climb,
+    best_slab,
+    device_budget,
+)
 
 SMALL = SlabMemory(pairs=10, slots=4, columns=3, item=2, states=5, width=8)
 ROW = 5 * 10 * 4 * 3 * 2 + 6 * 5 * 8 * 4
@@ -37,3 +47,36 @@ def test_without_limits_it_is_nine_tenths_of_the_machines_memory(monkeypatch: py
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}.__getitem__)
     assert device_budget(None, None, "cpu") == int(0.9 * 4096 * 1000)
     assert device_budget(1.0, 2**40, "cpu") == int(0.9 * 4096 * 1000)
+
+
+def climbed(times: dict[int, float], most: int = 10**6, budget: int = 10**12) -> list[int]:
+    return list(_climb(lambda size: times.get(size, 1.0), most, SMALL, budget))
+
+
+def test_two_rungs_in_a_row_far_above_the_best_end_the_climb() -> None:
+    worse = {8: 1.0, 16: 2.0, 32: 1.4, 64: 1.6, 128: 1.7}
+    assert climbed(worse) == [8, 16, 32, 64, 128]
+    assert climbed({**worse, 64: 1.5, 128: 1.4, 256: 1.51, 512: 2.0}) == [2**power for power in range(3, 10)]
+    assert climbed({}) == [2**power for power in range(3, 14)]
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(1, [8]), (8, [8]), (9, [8, 16]), (17, [8, 16, 32])])
+def test_sizes_that_candidates_cannot_fill_are_not_tried_but_for_the_smallest(
+    most: int, sizes: list[int]
+) -> None:
+    assert climbed({}, most=most) == sizes
+
+
+@pytest.mark.parametrize(("budget", "sizes"), [(0, [8]), (32 * ROW, [8, 16, 32]), (32 * ROW - 1, [8, 16])])
+def test_sizes_beyond_the_budget_are_not_tried_but_for_the_smallest(budget: int, sizes: list[int]) -> None:
+    assert climbed({}, budget=budget) == sizes
+
+
+def test_the_choice_is_read_from_the_file_that_an_earlier_trial_left(tmp_path: Path) -> None:
+    file = tmp_path / "slab.json"
+    file.write_text(json.dumps({8: 3.0, 16: 1.0, 32: 2.0}))
+    nothing: Any = None
+    chosen = best_slab(
+        step=nothing, start=nothing, queries=nothing, most=1, memory=SMALL, budget=1, file=file
+    )
+    assert chosen == (16, 9)  # three steps of each size
