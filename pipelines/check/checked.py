@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from perfsweep.pipelines.check import rules, trials
-from perfsweep.pipelines.check.check_plan import ITERATIONS, plan_check
+from perfsweep.pipelines.check.check_plan import plan_check
 from perfsweep.pipelines.check.rules import Counters, Defect, Finding
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
@@ -172,6 +172,8 @@ class Checked:
                 break
         counting = found.get(Kind.COUNTING)
         counters = counting.record.counters if counting and counting.record.outcome is Outcome.OK else None
+        if counting and arm == self._reference:
+            run.share_imports(counting.folder)
         shown = found[Kind.EVIDENCE]
         self._observed[arm.id] = _Observed(
             _evidence(shown), counters, shown.record.keys.get("data", ""), shown.folder
@@ -198,11 +200,13 @@ class Checked:
         # A record is written once, and says how long its evidence is.
         (self._observed[self._reference.id].folder / "record.json").unlink(missing_ok=True)
         cached = self._evidence_again(self._run_of(self._reference))
-        fresh = self._evidence_again(self._elsewhere("fresh"))
-        early = self._early(1) if self._cls.shape == "steps" else []
+        elsewhere = self._elsewhere("fresh")
+        fresh = self._evidence_again(elsewhere)
+        # After a single iteration, on what set-up has left there.
+        early = [self._evidence_again(elsewhere.iterating(1))] if self._cls.shape == "steps" else []
         yield from rules.no_evidence(self.name, checks, first, early[0] if early else None)
         if early and rules.difference(first, fresh, checks) is not None:
-            early += self._early(2)
+            early.append(self._evidence_again(self._elsewhere("early").iterating(1)))
         unlike = rules.not_repeatable(self.name, checks, [first, cached, fresh], early)
         self._repeats = not unlike  # two arms of something that does not repeat always differ
         yield from unlike
@@ -211,24 +215,17 @@ class Checked:
         ]
         yield from rules.state_leaks(self.name, leaks)
 
-    def _early(self, number: int) -> list[Evidence]:
-        """Evidence after a single iteration."""
-        return [self._evidence_again(self._elsewhere(f"early{number}", iterations=1))]
-
-    def _elsewhere(self, name: str, iterations: int = ITERATIONS) -> PackRun:
-        """A pack with a cache folder of its own."""
-        measure = dataclasses.replace(self.manifest.sweep.measure, evidence_iterations=iterations)
-        sweep = self.manifest.sweep.model_copy(update={"measure": measure})
-        manifest = self.manifest.model_copy(update={"sweep": sweep})
-        return PackRun(
-            self._started(self._folder / name, manifest), manifest, self._run_of(self._reference).pack
-        )
+    def _elsewhere(self, name: str) -> PackRun:
+        """A pack with servers and a cache folder of its own."""
+        folder = self._started(self._folder / name, self.manifest)
+        return PackRun(folder, self.manifest, self._run_of(self._reference).pack)
 
     def _evidence_again(self, run: PackRun) -> Evidence:
         found = self._tried(run, self._reference, Kind.EVIDENCE)
         evidence = _evidence(found)
         if evidence is None:
             raise RecordError(f"{self.name}: the same trial succeeded before and now fails: {_where(found)}")
+        (found.folder / "record.json").unlink(missing_ok=True)  # of the next one there
         return evidence
 
     @property

@@ -46,10 +46,7 @@ def leaks(spec: TrialSpec, folder: Path) -> list[str]:
     """What a first life in the process changes for a second one, as phrases."""
     before = settings()
     # A cache for each life: what is left there is another matter, and told as such.
-    specs = {
-        life: dataclasses.replace(spec, cache_dir=str(folder / life / "cache"))
-        for life in ("first", "second")
-    }
+    specs = {"first": spec, "second": dataclasses.replace(spec, cache_dir=str(folder / "second" / "cache"))}
     records = [run(own, _made(folder / life)) for life, own in specs.items()]
     if reason := _failed(records):
         return [reason]

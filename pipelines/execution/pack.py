@@ -7,6 +7,7 @@ continues with the first unfinished round as a new, numbered attempt.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import random
@@ -123,8 +124,8 @@ class PackRun:
         for arm_id in reference_first:  # others replay its iterations
             for kind in ONCE:
                 self.support(self.manifest.arm(arm_id), kind)
-                if (arm_id, kind) == (self._reference, Kind.COUNTING):
-                    self._share_imports()
+                if (one := (arm_id, kind)) == (self._reference, Kind.COUNTING) and one in self.progress.other:
+                    self.share_imports(self.progress.other[one].folder)
             if self._compiles(arm_id):
                 self._servers.learn(self.folder.cache_dir)
         self._seeds()
@@ -140,11 +141,10 @@ class PackRun:
         if self.manifest.sweep.measure.timed_parity:
             self._courses()
 
-    def _share_imports(self) -> None:
-        """Have servers import what every trial would: the modules that the baseline's first trial noted."""
-        if counted := self.progress.other.get((self._reference, Kind.COUNTING)):
-            versions = {env[VARIABLE] for env in map(self._version_env, self._arms()) if VARIABLE in env}
-            self._servers.share(noted(counted.folder, map(Path, versions)))
+    def share_imports(self, counted: Path) -> None:
+        """Have servers import what every trial would: the modules that the baseline's trial in `counted` noted."""
+        versions = {env[VARIABLE] for env in map(self._version_env, self._arms()) if VARIABLE in env}
+        self._servers.share(noted(counted, map(Path, versions)))
 
     def _forget(self, number: int) -> None:
         """Drop the records of a round from memory when they are not needed: rounds may be thousands."""
@@ -171,6 +171,14 @@ class PackRun:
         """Run a trial of any kind, even if it has a record."""
         self._servers.complete()
         return self._trial(arm, kind, 0 if kind is Kind.TIMING else None)
+
+    def iterating(self, iterations: int) -> PackRun:
+        """The same servers and folder, where evidence is of so many iterations."""
+        measure = replace(self.manifest.sweep.measure, evidence_iterations=iterations)
+        sweep = self.manifest.sweep.model_copy(update={"measure": measure})
+        other = copy.copy(self)
+        other.manifest = self.manifest.model_copy(update={"sweep": sweep})
+        return other
 
     def support(self, arm: Arm, kind: Kind, replicate: int = 0) -> None:
         """Run an untimed trial if it is missing: one for each arm, and for each seed of stochastic levels."""

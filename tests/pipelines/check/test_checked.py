@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,21 @@ class Told:
 
     def __init__(self, says: Callable[[str, Kind, int], dict[str, Any]], folder: Path) -> None:
         self.says, self.folder, self.asked = says, folder, list[tuple[str, str, int]]()
+        self.shared = list[Path]()
 
     def __call__(self, sweep: Any, manifest: Any, pack: Any) -> Any:
+        return self.pack(pack, manifest.sweep.measure.evidence_iterations)
+
+    def pack(self, pack: Any, iterations: int) -> Any:
         return SimpleNamespace(
-            pack=pack, progress=SimpleNamespace(), again=lambda arm, kind: self.trial(manifest, arm, kind)
+            pack=pack,
+            progress=SimpleNamespace(),
+            again=lambda arm, kind: self.trial(arm, kind, iterations),
+            iterating=lambda number: self.pack(pack, number),
+            share_imports=self.shared.append,
         )
 
-    def trial(self, manifest: Any, arm: Arm, kind: Kind) -> StoredTrial:
-        iterations = manifest.sweep.measure.evidence_iterations
+    def trial(self, arm: Arm, kind: Kind, iterations: int) -> StoredTrial:
         self.asked.append((arm.label, kind.value, iterations))
         fields = dict(self.says(arm.label, kind, iterations))
         values = np.array(fields.pop("values", [1.0, float(iterations)]))
@@ -81,18 +88,21 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     """Makes a check of a workload of two toggles, whose trials end as `says` says."""
 
     def make(
-        says: Callable[[str, Kind, int], dict[str, Any]] = sound, workload: str = "Sound", **probe: Any
+        says: Callable[[str, Kind, int], dict[str, Any]] = sound,
+        workload: str = "Sound",
+        measure: Mapping[str, Any] = MappingProxyType({}),
+        **probe: Any,
     ) -> tuple[Checked, Told]:
         (tmp_path / "trials").mkdir()
         told = Told(says, tmp_path / "trials")
         monkeypatch.setattr(module, "PackRun", told)
         command = RunCommand(
             workload={"name": f"toys.defective:{workload}"},
-            measure=MeasureConfig(),
+            measure=MeasureConfig(**measure),
             runs=str(tmp_path / "runs"),
         )
         folder = tmp_path / "check"
-        found = Checked(command, folder, Device(), plan_check(command, Device()))
+        found = Checked(command, folder, Device(), plan_check(command, Device(), measure))
         (folder / "probe").mkdir()
         (folder / "probe/answer.json").write_text(json.dumps({"leaks": [], "reads": [], **probe}))
         return found, told
@@ -112,7 +122,14 @@ def test_a_sound_workload_has_no_defect_and_every_level_was_compared(check) -> N
     assert told(checked) == []
     assert (checked.compared, checked.left_out, checked.choices) == (2, {}, {})
     assert checked.trials == len(trials.asked) == checked.trials_ahead == 2 * 3 + 4
+    assert len(trials.shared) == 1, "what the baseline's set-up imports is imported once"
     assert checked.keep_log() is None
+
+
+def test_repeats_of_the_baseline_take_the_iterations_that_were_asked_for(check) -> None:
+    checked, trials = check(measure={"evidence_iterations": 3})
+    assert told(checked) == []
+    assert {iterations for _, kind, iterations in trials.asked if kind == Kind.EVIDENCE} == {3, 1}
 
 
 def test_a_baseline_that_fails_is_all_that_is_told(check, tmp_path: Path) -> None:
