@@ -142,7 +142,7 @@ class PackRun:
             self._courses()
 
     def share_imports(self, counted: Path) -> None:
-        """Have servers import what every trial would, as the baseline's trial in the folder `counted` noted."""
+        """Have servers import what every trial would: what the baseline's trial in `counted` noted."""
         versions = {env[VARIABLE] for env in map(self._version_env, self._arms()) if VARIABLE in env}
         self._servers.share(noted(counted, map(Path, versions)))
 
