@@ -40,7 +40,7 @@ class Corners:
 
     @property
     def expected(self) -> float:
-        """What both take together if neither touched what the other does."""
+        """The time of both together if the two did not interact."""
         return self.first * self.second
 
     @property

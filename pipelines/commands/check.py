@@ -112,6 +112,6 @@ def _conclude(console: Console, checked: Checked, findings: list[Finding]) -> No
         return
     console.print(
         f"no defects: {checked.name} is reproducible, its evidence is complete, no state leaks, no host reads"
-        f" in a step, and {checked.compared} levels act and keep to their class",
+        f" in a step, and {checked.compared} levels take effect and keep their parity class",
         style="green",
     )

@@ -101,7 +101,7 @@ def witness_line(here: Here, workload: Mapping[str, Any], elsewhere: Device | No
     due = sum(map(len, levels.values()))
     if checked.compared < due and not problems:
         problems = [f"only {checked.compared} of {due} levels could be planned"]
-    told = f"{checked.compared} of {due} levels act and keep to their class"
+    told = f"{checked.compared} of {due} levels take effect and keep their parity class"
     return judged(name, not problems, "; ".join(problems) or told, levels=due)
 
 

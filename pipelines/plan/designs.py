@@ -285,10 +285,10 @@ class Term:
 
     Attributes
     ----------
-    members : toggles of the main effect, or of each interaction that the design cannot tell apart; the sign
+    members : toggles of the main effect, or of each of the interactions that are confounded; the sign
         is that of a member against the first
     weights : [arms] of the log times; of a main effect they give log(time with / time without), of an
-        interaction the log of what both take together over the product of what each takes by itself
+        interaction log(t(both) t(none) / (t(A) t(B)))
     """
 
     members: tuple[tuple[tuple[str, ...], int], ...]
@@ -302,7 +302,7 @@ class Term:
 
 
 def main_effects_and_interactions(signs: np.ndarray, names: Sequence[str]) -> list[Term]:
-    """The terms a design [arms, toggles] of +-1 estimates; interactions it cannot tell apart are one term.
+    """The terms a design [arms, toggles] of +-1 estimates; confounded interactions are one term.
 
     Raises
     ------

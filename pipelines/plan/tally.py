@@ -150,7 +150,7 @@ class Tally:
     def changes(self) -> str:
         """Why the total is not what was planned; nothing where it is."""
         gone = self._gone.total()
-        fewer = [f"{gone} fewer: arms that cannot go on"] if gone else []
+        fewer = [f"{gone} fewer: arms that ended early"] if gone else []
         more = [f"{number} more: {why}" for why, number in self._more.items()]
         return f"{self.planned} planned, {', '.join([*fewer, *more])}" if fewer or more else ""
 

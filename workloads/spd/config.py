@@ -52,7 +52,7 @@ class SpdConfig(Ruled):
     tokenizer_sha256 : of the target's tokeniser; a token file made by another one is refused
     batch_size, seq_len, steps, lr : of the training
     schedule, final_lr, lr_warmup : constant, linear or cosine; last rate as a share of lr; share of steps
-    clip_components, clip_importance : largest gradient norm of V and U, and of importance functions; 0: any
+    clip_components, clip_importance : clip of the gradient norm of V and U, of importance functions; 0: off
     losses : another set of terms: layerwise, all or forward
     coefficients : of terms by kind; a kind that the recipe lacks is added, and 0 takes one out
     pgd_steps, pgd_step_size, pgd_init, pgd_scope : of the adversarial terms; they start random, at ones or at

@@ -106,7 +106,7 @@ class Recipe:
     batch, seq : rows and positions of an iteration (seq 1 for toys)
     steps, lr, schedule, final_lr, lr_warmup : of the optimiser; final_lr as a fraction, lr_warmup as a share
         of steps
-    clip_components, clip_importance : largest gradient norm of each group, None for any
+    clip_components, clip_importance : clip of the gradient norm of each group, None: off
     log_every, eval_every, save_every : periods in iterations; the last two 0 for never
     pnorm, final_p, anneal_from, anneal_to : exponent of the minimality loss, linear between two shares of
         training

@@ -64,7 +64,7 @@ def test_a_sound_workload_is_told_what_was_looked_at(
     assert status == 0
     assert out.splitlines()[0].startswith("checking mine:Own: 3 arms on ")
     assert "about 12 trials of at most 90 s each (measure.timeout_s)" in " ".join(out.split())
-    assert "and 4 levels act and keep to their class" in " ".join(out.split())
+    assert "and 4 levels take effect and keep their parity class" in " ".join(out.split())
     assert "log: " not in out and "not checked" not in out
 
 

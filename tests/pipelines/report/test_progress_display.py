@@ -331,7 +331,7 @@ def test_trials_that_will_never_come_leave_the_count_and_are_named(
     missing = event(manifest, 1, Outcome.UNSUPPORTED, "work=single: needs a GPU", None)
     text = shown(manifest, [missing, event(manifest, 0, Outcome.OK)])
     assert "work=single: unsupported: needs a GPU; 6 trials fewer\n" in text
-    assert f"2 of {planned - 6} trials ({planned} planned, 6 fewer: arms that cannot go on)" in text
+    assert f"2 of {planned - 6} trials ({planned} planned, 6 fewer: arms that ended early)" in text
 
 
 def test_the_count_of_trials_ahead_covers_rounds_and_support(manifest: Manifest) -> None:
