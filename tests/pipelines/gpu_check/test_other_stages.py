@@ -82,7 +82,7 @@ NAMELESS = Device()
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({}, "1 of 1 levels take effect and keep their parity class"),
+        ({}, "1 of 1 levels take effect"),
         ({"wrong": True}, "way=at_once: declared exact"),
     ],
 )
@@ -135,11 +135,11 @@ def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
 @pytest.mark.parametrize(
     ("checked", "passes", "text"),
     [
-        (as_checked(), True, "1 of 1 levels take effect and keep their parity class"),
+        (as_checked(), True, "1 of 1 levels take effect"),
         (
             as_checked(left_out="draws at random"),
             True,
-            "1 of 1 levels take effect and keep their parity class",
+            "1 of 1 levels take effect",
         ),
         (as_checked(compared=0), False, "only 0 of 1 levels could be planned"),
         (as_checked(left_out="it failed", compared=0), False, "way=at_once: it failed"),
