@@ -7,6 +7,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterable
@@ -163,8 +164,8 @@ _WORDS = {
     "__index__": "an index",
     "__format__": "formatting a tensor",
 }
-_ALIASES = frozenset(("detach", "__get__"))
-"""What gives an old tensor another name; everything else that returns a tensor has computed something."""
+_IN_PLACE = re.compile(r"__i|__setitem__|.*[^_]_$")
+"""What computes into a tensor that is there; all else that returns one in the same memory is a view of it."""
 
 _TORCH = Path(torch.__file__).parent
 _THROUGH = frozenset(str(_TORCH / name) for name in ("overrides.py", "_tensor.py"))
@@ -211,8 +212,8 @@ class ReadWatch(TorchFunctionMode):
         if name in _READS and args and isinstance(args[0], torch.Tensor) and _storage(args[0]) in seen.fresh:
             seen.reads.update(_read(name, sys._getframe(1)))
         result = func(*args, **(kwargs or {}))
-        if name not in _ALIASES:
-            seen.fresh.update(map(_storage, _tensors(result)))
+        viewed = set() if _IN_PLACE.match(name) else set(map(_storage, _tensors(args)))
+        seen.fresh.update(set(map(_storage, _tensors(result))) - viewed)
         return result
 
     def always(self) -> list[Read]:

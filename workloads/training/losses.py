@@ -54,7 +54,7 @@ class LateLosses:
         self._travelling = None
         if arrived is not None:
             arrived.synchronize()
-        value, *terms = [one / share for one in loss.reshape(-1).tolist()]
+        value, *terms = [one / share for one in torch.atleast_1d(loss).tolist()]
         return Row(iteration, value, dict(zip(self.names, terms, strict=True)))
 
 

@@ -110,6 +110,8 @@ def watched(step: Callable[[], Any], times: int = 3) -> list[Read]:
         (lambda x: np.asarray(x * 2), "numpy.asarray(...)"),
         (lambda x: [1, 2, 3][(x.sum() - 4).long()], "an index"),
         (lambda x: (x * 2).detach().cpu(), ".cpu()"),
+        (lambda x: (x * 2).reshape(-1)[0].item(), ".item()"),
+        (lambda x: x.add_(0).tolist(), ".tolist()"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -123,10 +125,11 @@ def test_what_was_just_computed_is_a_read_by_the_words_of_its_line(read: Any, ca
     [
         lambda: X.item() if X.numel() == 1 else X.tolist(),
         lambda: X.detach().tolist(),
+        lambda: X.data.reshape(2, 2)[0].tolist(),
         lambda: X.sum(),
         lambda: X.sum().shape[0:],
     ],
-    ids=["what was there before", "under another name", "nothing", "a shape"],
+    ids=["what was there before", "under another name", "a view of it", "nothing", "a shape"],
 )
 def test_what_is_no_read_of_the_iterations_own(step: Callable[[], Any]) -> None:
     assert watched(step) == []

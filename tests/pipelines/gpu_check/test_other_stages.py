@@ -80,11 +80,7 @@ NAMELESS = Device()
 
 @pytest.mark.workloads
 @pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({}, "1 of 1 levels take effect"),
-        ({"wrong": True}, "way=at_once: declared exact"),
-    ],
+    ("config", "words"), [({}, "1 of 1 levels take effect"), ({"wrong": True}, "way=at_once: declared exact")]
 )
 def test_a_level_must_act_and_compute_what_its_base_does(here: Here, config: dict, words: str) -> None:
     line = levels.witness_line(here, {"name": TOY, **config}, NAMELESS)
@@ -136,11 +132,7 @@ def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
     ("checked", "passes", "text"),
     [
         (as_checked(), True, "1 of 1 levels take effect"),
-        (
-            as_checked(left_out="draws at random"),
-            True,
-            "1 of 1 levels take effect",
-        ),
+        (as_checked(left_out="draws at random"), True, "1 of 1 levels take effect"),
         (as_checked(compared=0), False, "only 0 of 1 levels could be planned"),
         (as_checked(left_out="it failed", compared=0), False, "way=at_once: it failed"),
     ],
