@@ -81,19 +81,6 @@ def test_an_arm_whose_memory_ends_the_job_costs_one_submission_and_the_rest_is_m
     assert len(journal(bench).submissions) == 2, again.stdout
 
 
-def test_a_pack_that_has_used_up_its_tries_is_not_submitted_again_by_the_same_command(bench: Bench) -> None:
-    options = ("axes.trouble=[grow]", "cluster.memory=1800M", "cluster.max_retries=0")
-    done = bench.perfsweep(*bench.sweep(*options))
-    assert done.returncode == 1, done.stdout
-    assert "pack p000 broke off: " in done.stdout
-    assert "memory ran out: raise cluster.memory" in done.stdout
-    assert len(journal(bench).submissions) == 1
-    again = bench.perfsweep(*bench.sweep(*options))
-    assert again.returncode == 1, again.stdout
-    assert "it is not submitted again: raise cluster.memory, or ask for it with retry=" in again.stdout
-    assert len(journal(bench).submissions) == 1
-
-
 def test_a_set_up_line_that_fails_ends_the_pack_and_is_named(bench: Bench) -> None:
     lines = "cluster.setup=['export FINE=1','source /nowhere/profile.sh','export NEVER=1']"
     done = bench.perfsweep(*bench.sweep(lines))

@@ -81,14 +81,6 @@ def trial(
     return Done(record, {file.stem: file.read_text() for file in place.parent.glob("log*.txt")})
 
 
-def test_latentwire_trains_on_two_nodes(bench: Bench) -> None:
-    small = {"name": "latentwire", "preset": "test", "tokenizer": "bytes", "max_prompt": 200}
-    done = trial(bench, small, {"parallel": ["ddp"]}, effective_batch=4, micro_batch=4)
-    assert done.record.ranks is not None and done.record.ranks.nodes == ("n1", "n2")
-    assert done.record.region_ns == max(done.record.ranks.region_ns)
-    assert (done.record.ranks.collectives or 0) > 0, "gradients are summed over both"
-
-
 def test_a_script_finds_torchruns_variables_on_two_nodes(bench: Bench) -> None:
     script = {"name": "script", "path": str(SCRIPTS / "ddp.py"), "ranks": 2}
     done = trial(bench, script)

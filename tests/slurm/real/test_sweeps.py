@@ -95,16 +95,6 @@ def test_a_collecting_job_writes_the_comparison_with_nobody_logged_in(done: tupl
     assert "work=single" in bench.text("runs/toy/packs/collect/log.txt")
 
 
-@pytest.mark.slow
-def test_the_same_sweep_again_submits_nothing(done: tuple[Bench, str]) -> None:
-    bench, _ = done
-    before = bench.text("runs/toy/submissions.jsonl")
-    again = bench.perfsweep(*bench.sweep())
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "6 of 6 rounds are there already" in again.stdout
-    assert bench.text("runs/toy/submissions.jsonl") == before
-
-
 def test_jobs_run_what_was_submitted(done: tuple[Bench, str]) -> None:
     bench, _ = done
     snapshot = code_snapshot.latest(folder(bench).code_dir)
@@ -121,15 +111,6 @@ def test_status_and_logs_need_nothing_but_the_folder(done: tuple[Bench, str]) ->
     assert re.search(r"p000 .* 6 of 6 .* ended", status.stdout)
     logs = bench.perfsweep("logs", "runs/toy", "--follow")
     assert "p000: --- start 0 of job" in logs.stdout
-
-
-@pytest.mark.slow
-def test_a_dry_run_prints_the_script_and_submits_nothing(bench: Bench) -> None:
-    dry = bench.perfsweep(*bench.sweep("dry_run=true"))
-    assert dry.returncode == 0, dry.stderr
-    assert "#SBATCH --array=0-0%1" in dry.stdout
-    assert "srun --unbuffered" in dry.stdout
-    assert not (bench.folder / "runs").exists()
 
 
 @pytest.mark.slow
@@ -315,25 +296,6 @@ def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None
     until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
     assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
     assert "work=single" in log.read_text()
-
-
-@pytest.mark.slow
-def test_what_the_site_refuses_is_one_sentence_and_status_2(bench: Bench) -> None:
-    refused = bench.perfsweep(*bench.sweep("cluster.partition=nowhere"))
-    assert refused.returncode == 2
-    assert "Slurm refuses cluster.partition=nowhere" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.slow
-def test_held_jobs_end_the_command_with_status_3(bench: Bench) -> None:
-    blocker = bench.cluster.client("sbatch", "--parsable", "--wrap=exit 1", "-o", "/dev/null").strip()
-    until(lambda: bench.show(blocker)["JobState"] == "FAILED")
-    options = (f"cluster.sbatch=['--dependency=afterok:{blocker}']", "cluster.kill_invalid_dep=false")
-    held = bench.perfsweep(*bench.sweep(*options))
-    assert held.returncode == 3, held.stdout + held.stderr
-    assert "p000: pending: DependencyNeverSatisfied" in held.stdout
-    assert "perfsweep cancel runs/toy" in held.stdout
 
 
 @pytest.mark.slow
