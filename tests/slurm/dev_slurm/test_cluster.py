@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dev_slurm.cluster import DevCluster, free_port, remove, settings_in
 from dev_slurm.daemons import pid_in
-from dev_slurm.settings import Settings, gpu_devices, gres_conf
+from dev_slurm.settings import Settings
 from omegaconf import OmegaConf
 
 from perfsweep.slurm.errors import ClusterError
@@ -68,19 +68,6 @@ def test_a_port_in_use_is_named(cluster: DevCluster) -> None:
             second.up()
     finally:
         remove(second)
-
-
-def test_nodes_offer_two_gpus_that_are_devices(cluster: DevCluster) -> None:
-    assert cluster.client("sinfo", "-hN", "-p", "gpu", "-o", "%N %G").split() == [
-        "n1",
-        "gpu:2",
-        "n2",
-        "gpu:2",
-    ]
-    assert all(
-        device.is_char_device() or device.is_block_device() for device in gpu_devices(cluster.settings)
-    )
-    assert gres_conf(cluster.settings).count("Name=gpu") == 2
 
 
 @pytest.mark.skipif(

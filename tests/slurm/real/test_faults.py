@@ -58,23 +58,6 @@ def test_cancelling_a_running_element_leaves_the_others_and_is_final(bench: Benc
     assert len(ex.journal.submissions) == 1
 
 
-def test_a_warning_before_the_time_limit_requeues_a_job_that_advanced(bench: Bench) -> None:
-    ex = bench.executor()
-    # Slurm signals the job and its parent, which passes it on: the second may meet the answer to the first.
-    stop = "trap 'trap : USR2; echo warned >> seen; exit 75' USR2; echo up > up; while :; do sleep 0.1; done"
-    ex.submit([bench.job("long", f"if [ -e seen ]; then exit 0; fi; {stop}")])
-    running(ex, "long")
-    until(lambda: bench.text("up"))
-    array = bench.array(ex)
-    bench.cluster.client("scancel", "--signal=USR2", f"{array}_0")
-    until(lambda: bench.show(f"{array}_0")["Restarts"] == "1", "a requeue")
-    assert ex.poll() == {"long": JobState.PENDING} or ex.poll()["long"] is not JobState.FAILED
-    bench.start_now(f"{array}_0")
-    assert over(ex) == {"long": JobState.ENDED}
-    assert bench.text("seen") == "warned\n"
-    assert len(ex.journal.submissions) == 1, "it continued in its own requeue, not in a second job"
-
-
 def test_a_job_that_did_not_advance_before_its_time_limit_is_final(bench: Bench) -> None:
     ex = bench.executor()
     ex.submit([bench.job("stuck", "trap 'exit 79' USR2; echo up > up; while :; do sleep 0.1; done")])
@@ -95,18 +78,6 @@ def preempt(bench: Bench, ex, name: str, **site: object) -> str:
         "sbatch", "--wrap=sleep 1", "-p", "gpu", "-w", node, "--exclusive", "-o", "/dev/null"
     )
     return victim
-
-
-def test_a_preempted_job_without_grace_continues_in_its_requeue(bench: Bench) -> None:
-    ex = bench.executor(partition="preemptible")
-    ex.submit([bench.job("weak", "echo try >> tries; [ -e go ] || sleep 60")])
-    victim = preempt(bench, ex, "weak")
-    until(lambda: bench.show(f"{victim}_0")["Restarts"] == "1", "preemption")
-    (bench.folder / "go").touch()
-    bench.start_now(f"{victim}_0")
-    assert over(ex) == {"weak": JobState.ENDED}
-    assert bench.text("tries") == "try\ntry\n"
-    assert len(ex.journal.submissions) == 1
 
 
 def test_a_preempted_job_that_slurm_does_not_requeue_is_submitted_again(bench: Bench) -> None:

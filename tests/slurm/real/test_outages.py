@@ -168,8 +168,6 @@ def test_a_submit_limit_of_no_job_at_all_ends_the_sweep_at_the_second_sbatch(cou
     ("limit", "sentence"),
     [
         ("MinTRESPerJob=cpu=3", "QOSMinCpuNotSatisfied: this qos takes larger jobs only"),
-        ("MaxTRESPerJob=cpu=1", "QOSMaxCpuPerJobLimit: ask for less"),
-        ("MaxWall=1", "QOSMaxWallDurationPerJobLimit: lower cluster.time_min"),
         ("GrpTRESMins=cpu=1", "QOSGrpCPUMinutesLimit: this budget is spent"),
     ],
 )

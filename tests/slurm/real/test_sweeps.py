@@ -250,30 +250,6 @@ def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Benc
 
 
 @pytest.mark.slow
-def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
-    log = bench.folder / "inside.log"
-    script = shlex.join([sys.executable, "-m", "perfsweep.pipelines.cli", *bench.sweep()])
-    job = bench.cluster.client(
-        "sbatch",
-        "--parsable",
-        "--mem=3000",
-        f"--chdir={bench.folder}",
-        "-o",
-        str(log),
-        "--wrap",
-        script,
-        env=bench.env({}),
-    ).strip()
-    until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
-    sentence = (
-        f"inside Slurm job {job}: measuring in this allocation; cluster.submit_inside=true submits jobs"
-    )
-    assert sentence in log.read_text()
-    assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
-    assert '"executor": "local"' in bench.text("runs/toy/submissions.jsonl")
-
-
-@pytest.mark.slow
 def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None:
     script = Path(__file__).parents[3] / "slurm" / "sweep.sbatch"
     perfsweep = Path(sys.executable).with_name("perfsweep")
