@@ -42,14 +42,6 @@ def silence(bench: Bench) -> str:
     return f"cluster.slurm_conf={file}"
 
 
-def test_a_sweep_for_slurm_never_measures_on_the_submitting_machine(bench: Bench) -> None:
-    refused = bench.perfsweep(*bench.sweep(), silence(bench))
-    assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert "Slurm's controller does not answer, so nothing was started" in refused.stderr
-    assert "start the same command again later, or choose cluster=local" in refused.stderr
-    assert not toy(bench).exists()
-
-
 def test_where_any_place_was_asked_for_this_machine_measures_unless_jobs_are_on_slurm(bench: Bench) -> None:
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: bench.records(), "a first record")

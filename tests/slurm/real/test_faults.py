@@ -105,20 +105,6 @@ def test_a_requeue_while_running_gives_one_result(bench: Bench) -> None:
     assert [end for end in ends(ex, "again") if end is not End.STOPPED] == [End.DONE]
 
 
-def test_a_suspended_job_is_unfinished_throughout(bench: Bench) -> None:
-    ex = bench.executor()
-    ex.submit([bench.job("paused", WAIT)])
-    running(ex, "paused")
-    array = bench.array(ex)
-    bench.cluster.client("scontrol", "suspend", f"{array}_0")
-    until(lambda: bench.show(f"{array}_0")["JobState"] == "SUSPENDED")
-    until(lambda: "suspended" in ex.notes().get("paused", "") or ex.poll() is None, "our note of it")
-    assert ex.poll()["paused"] is JobState.RUNNING
-    bench.cluster.client("scontrol", "resume", f"{array}_0")
-    (bench.folder / "go").touch()
-    assert over(ex) == {"paused": JobState.ENDED}
-
-
 def test_a_node_set_down_moves_its_job_to_the_other_node(bench: Bench) -> None:
     ex = bench.executor(requeue=False)
     ex.submit([bench.job("moved", f"echo $SLURMD_NODENAME >> nodes; {WAIT}")])

@@ -226,32 +226,3 @@ sweeps:
       poll_max_s: 0.5
       fs_delay_s: 1
 """
-
-
-@pytest.mark.slow
-def test_packs_that_share_a_job_are_cancelled_together(bench: Bench) -> None:
-    (bench.folder / "seen.py").write_text(OWN)
-    (bench.folder / "seen.yaml").write_text(
-        PROFILE.format(conf=bench.cluster.settings.conf, node=bench.folder / "node")
-    )
-    sweep = bench.start(
-        *(
-            "sweep",
-            "workload=seen:Seen",
-            "sweep=quick",
-            "name=seen",
-            "tracking=disabled",
-            "cluster.sbatch=['--begin=now+1hour']",
-        )
-    )
-    journal = bench.folder / "runs" / "seen" / "submissions.jsonl"
-    until(lambda: sum(bool(one.array) for one in Journal(journal).submissions.values()) == 2, "both arrays")
-    shared = next(one.names[0] for one in Journal(journal).submissions.values() if "+" in one.names[0])
-    first, second = shared.split("+")
-    alone = bench.perfsweep("cancel", "runs/seen", first)
-    assert alone.returncode == 2 and f"{first} {second} share one job" in alone.stderr
-    both = bench.perfsweep("cancel", "runs/seen", first, second)
-    assert "cancelled 1 jobs" in both.stdout, both.stdout + both.stderr
-    assert bench.perfsweep("cancel", "runs/seen").returncode == 0
-    output, _ = sweep.communicate(timeout=300)
-    assert sweep.returncode == 1 and f"{shared} broke off: cancelled" in output, output

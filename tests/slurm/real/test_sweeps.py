@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bench import Bench, alive, command
+from bench import Bench, alive
 from waiting import until
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.locks import newest
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm.journal import Journal
@@ -131,44 +126,6 @@ def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
-    person, terminal = pty.openpty()
-    sweep = subprocess.Popen(
-        command(*bench.sweep(*SLOW_TOY)),
-        env=bench.env({}),
-        cwd=bench.folder,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    heard: list[bytes] = []
-
-    def says(words: bytes) -> bool:
-        while select.select([person], [], [], 0)[0]:
-            assert sweep.poll() is None, b"".join(heard)
-            heard.append(os.read(person, 4096))
-        return words in b"".join(heard)
-
-    try:
-        until(lambda: says(b"toy") and round_done(bench, 0), "the first round")
-        sweep.send_signal(signal.SIGINT)
-        until(lambda: says(b"Ctrl-C again"), "the offer")
-        sweep.send_signal(signal.SIGINT)
-        until(lambda: says(b"y/N"), "the question")
-        os.write(person, b"y\n")
-        until(lambda: says(b"cancelled"), "the cancelling")
-        assert sweep.wait(timeout=120) == 130
-    finally:
-        sweep.kill()
-        os.close(person)
-    until(
-        lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED",
-        "the cancelling by Slurm's own word",
-    )
-
-
-@pytest.mark.slow
 def test_a_killed_submitter_loses_nothing_and_cancel_works_from_another_shell(bench: Bench) -> None:
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: round_done(bench, 0), "the first round")
@@ -219,34 +176,6 @@ def test_a_warned_pack_stops_between_rounds_and_requeues_itself(bench: Bench) ->
     bench.start_now(number)
     finish(bench, sweep)
     assert set(pure_rounds(bench).values()) == {0, 1}
-
-
-@pytest.mark.slow
-def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Bench) -> None:
-    sweep = bench.start(*bench.sweep(*SLOW_TOY))
-    until(lambda: round_done(bench, 0), "the first round")
-    jobs_file = next(bench.folder.glob("runs/toy/submissions/*.json"))
-    job = json.loads(jobs_file.read_text())["jobs"][0]
-    script = bench.folder / "second.sh"
-    words = " ".join(f"'{w}'" for w in job["command"]).replace("'{python}'", sys.executable)
-    script.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH='{job['env']['PYTHONPATH']}' PYTHONSAFEPATH=1\nexec {words}\n"
-    )
-    second = bench.cluster.client(
-        "sbatch", "--parsable", "--mem=3000", "-o", str(bench.folder / "second.log"), str(script)
-    ).strip()
-    until(lambda: newest(folder(bench), "p000") == 1, "the second copy")
-    first = f"{array(bench)}_0"
-    until(
-        lambda: "attempt 0 stops here" in bench.text("runs/toy/packs/p000/log.txt"), "the first copy's stop"
-    )
-    # At once: Slurm forgets a job some time after its end, and the second copy may take longer than that.
-    until(lambda: bench.show(first)["JobState"] == "FAILED", "the first copy's end")
-    assert bench.show(first)["ExitCode"] == "76:0"
-    until(lambda: bench.show(second)["JobState"] == "COMPLETED", "the second copy's end")
-    sweep.communicate(timeout=120)
-    attempts = pure_rounds(bench)
-    assert attempts[0] == 0 and attempts[7] == 1
 
 
 @pytest.mark.slow
