@@ -84,6 +84,15 @@ def test_a_sign_of_life_is_one_that_has_changed_whatever_the_clock_of_its_node_s
     assert silent[-1].note == "it ended and gave no reason; Slurm's output ends: Killed by cheese"
 
 
+def test_being_absent_is_proof_after_two_answers_and_the_time_that_a_file_takes(watch: Watch) -> None:
+    for index, times, proof in (
+        (0, (0.0, 30.0), [False, True]),
+        (1, (0.0, 29.0, 30.0), [False, False, True]),
+    ):
+        key = watch.submission.token, index
+        assert [watch.observer.long_absent(key, now) for now in times] == proof
+
+
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:
     file = tmp_path / "log.out"
     assert tail_of(file) is None

@@ -15,10 +15,8 @@ import pytest
 from bench import Bench, ends, over, running
 from waiting import until
 
-from perfsweep.slurm.executor import SlurmExecutor
-from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.journal import Journal
-from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.slurm.states import End
 
 ROOT = Path(__file__).parents[3]
@@ -32,23 +30,6 @@ def image(tmp_path: Path) -> str:
     for name in ("sh", "sleep"):
         (programs / name).symlink_to(str(shutil.which(name)))
     return f"env PATH={programs} {sys.executable}"
-
-
-def text(site: SiteProfile, folder: Path, **resources: object) -> str:
-    job = Job("p000", ("true",), Path("log.txt"), resources=resources)
-    (script,) = SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT)).texts([job])
-    return script
-
-
-def test_a_job_may_ask_for_other_resources_than_the_profile_says(tmp_path: Path) -> None:
-    site = SiteProfile(memory="8G", gpu_type="a100", time_min=60)
-    own = {"memory": "100G", "gpu_type": "h100", "time_min": 240, "cpus_per_task": 9, "gpus": 2}
-    script = text(site, tmp_path, **own)
-    for line in ("--mem=100G", "--gres=gpu:h100:2", "--time=240", "--cpus-per-task=9"):
-        assert f"#SBATCH {line}" in script
-    assert "SRUN_CPUS_PER_TASK=9 " in script
-    shape = Shape.of(site, 1, own)
-    assert site.resources(shape) == "2 GPUs (h100), 9 cores, 100G (mem), at most 240 min"
 
 
 @pytest.mark.slow
