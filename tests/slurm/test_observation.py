@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.slurm.client import Sighting
-from perfsweep.slurm.job_outcome import ElementRecords, Missing, Patience, Standing
+from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience, Standing
 from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import TAIL_BYTES, Observer, tail_of
 from perfsweep.slurm.states import End
@@ -61,6 +61,13 @@ def test_silence_of_slurm_itself_does_not_count_with_its_word_that_something_is_
         assert watch.end(Missing.FORGOTTEN, 129.0) is None
         assert watch.end(Missing.FORGOTTEN, 130.0) is End.VANISHED
         watch.end(RUNNING, 140.0)
+
+
+def test_one_that_a_person_cancelled_is_told_from_the_others(watch: Watch) -> None:
+    watch.submission.cancelled = {1}
+    own = ElementRecords({0: ExitRecord(3)}, 1)
+    found = [watch.observer.standing(watch.submission, index, FAILED, own, 100.0).end for index in (0, 1)]
+    assert found == [End.FAILED, End.CANCELLED]
 
 
 @pytest.mark.parametrize("ahead_s", [7 * 3600.0, -7 * 3600.0], ids=["ahead", "late"])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.parity.results import Deviation, digest, names_of
+from perfsweep.pipelines.parity.results import Deviation, digest, entry_of, names_of
 from perfsweep.workloads.api import Evidence
 
 EVIDENCE = Evidence({"grad/b": np.ones(2), "grad/a": np.ones(2), "x[0]": np.ones(1)}, {"loss": 2.0, "n": 3})
@@ -25,6 +25,14 @@ EVIDENCE = Evidence({"grad/b": np.ones(2), "grad/a": np.ones(2), "x[0]": np.ones
 )
 def test_a_check_speaks_of_a_name_or_of_all_that_a_star_stands_for(pattern: str, names: list[str]) -> None:
     assert names_of(pattern, EVIDENCE) == names
+
+
+def test_numbers_are_read_as_arrays_without_dimensions_in_double_precision() -> None:
+    number = entry_of(EVIDENCE, "n")
+    assert number is not None
+    assert (number.shape, number.dtype, float(number)) == ((), np.float64, 3.0)
+    assert entry_of(EVIDENCE, "grad/a") is EVIDENCE.tensors["grad/a"]
+    assert entry_of(EVIDENCE, "none") is None
 
 
 def test_digests_tell_values_shapes_and_dtypes_apart_and_not_how_they_lie_in_memory() -> None:
