@@ -43,7 +43,7 @@ def test_the_package_can_be_run_as_the_command() -> None:
 
 
 class Interrupted(ModuleType):
-    """A module in the middle of whose import somebody presses Ctrl-C."""
+    """A module during whose import Ctrl-C is pressed."""
 
     def __getattr__(self, name: str) -> None:
         raise KeyboardInterrupt
@@ -57,7 +57,7 @@ class Compiled(ModuleType):
 
 
 class Attribute:
-    """Of a class in whose making somebody presses it, which Python 3.11 makes a RuntimeError of."""
+    """Of a class during whose making it is pressed, which Python 3.11 makes a RuntimeError of."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         raise KeyboardInterrupt

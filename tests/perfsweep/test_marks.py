@@ -33,7 +33,7 @@ def test_outside_a_trial_marks_do_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def marking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], tuple[Any, list[str]]]:
-    """Imports a module of marks beside a library that has nothing but its callbacks."""
+    """Imports a module of marks, with a library that has nothing but its callbacks."""
 
     def make(module: str, library: str, callback: str) -> tuple[Any, list[str]]:
         marked: list[str] = []
