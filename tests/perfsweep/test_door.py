@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
 import perfsweep
+from perfsweep import __main__ as door
 from perfsweep.pipelines import api
+from perfsweep.pipelines.exits import INTERRUPTED
 
 
 def python(*arguments: str) -> str:
@@ -37,3 +40,53 @@ def test_a_name_that_it_does_not_have_is_refused_with_those_that_it_has() -> Non
 
 def test_the_package_can_be_run_as_the_command() -> None:
     assert "every arm of a sweep" in python("-m", "perfsweep", "--help")
+
+
+class Interrupted(ModuleType):
+    """A module during whose import Ctrl-C is pressed."""
+
+    def __getattr__(self, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+class Compiled(ModuleType):
+    """The same of one in C, whose start raises something else because of it."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+
+class Attribute:
+    """Of a class during whose making it is pressed, which Python 3.11 makes a RuntimeError of."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+class InTheMaking(ModuleType):
+    """A module that makes such a class."""
+
+    def __getattr__(self, name: str) -> None:
+        type("Made", (), {"attribute": Attribute()})
+
+
+class Broken(ModuleType):
+    """A module that cannot be imported."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ImportError("initialization failed") from OSError("a library is missing")
+
+
+@pytest.mark.parametrize("module", [Interrupted, Compiled, InTheMaking])
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(module, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", module("perfsweep.pipelines.cli"))
+    with pytest.raises(SystemExit) as end:
+        door.main()
+    assert end.value.code == door.INTERRUPTED == INTERRUPTED
+    assert capsys.readouterr().err == "perfsweep: interrupted\n"
+
+
+def test_a_module_that_cannot_be_imported_is_not_taken_for_ctrl_c(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "perfsweep.pipelines.cli", Broken("perfsweep.pipelines.cli"))
+    with pytest.raises(ImportError, match="initialization failed"):
+        door.main()

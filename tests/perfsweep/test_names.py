@@ -31,11 +31,6 @@ def test_the_public_interface_and_the_users_packages_are_imported_side_by_side(f
 
 
 @pytest.mark.slow
-def test_a_look_at_a_script_imports_the_users_packages(folder: Path) -> None:
-    assert "train.py can be measured" in python(folder, "-m", "perfsweep", "script", "train.py")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("words", "packages"), [(SCRIPT, False), (CLASS, True)], ids=["script", "packages"])
 def test_every_trial_of_a_sweep_imports_the_users_packages(
     tmp_path: Path, words: tuple[str, ...], packages: bool

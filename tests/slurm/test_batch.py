@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,14 @@ def test_fields_that_are_not_set_are_not_written(tmp_path: Path) -> None:
     script = text(SiteProfile(gpus=0), tmp_path)
     for name in ("partition", "qos", "account", "constraint", "wckey", "mem", "gres", "exclude"):
         assert f"--{name}" not in script
+
+
+def test_a_job_may_ask_for_other_resources_than_the_profile_says(tmp_path: Path) -> None:
+    own = {"memory": "100G", "gpu_type": "h100", "time_min": 240, "cpus_per_task": 9, "gpus": 2}
+    script = text(SiteProfile(memory="8G", gpu_type="a100"), tmp_path, replace(job(), resources=own))
+    for line in ("--mem=100G", "--gres=gpu:h100:2", "--time=240", "--cpus-per-task=9"):
+        assert f"#SBATCH {line}" in script
+    assert "SRUN_CPUS_PER_TASK=9 " in script
 
 
 def test_packs_that_need_more_gpus_go_into_an_array_of_their_own(tmp_path: Path) -> None:

@@ -287,20 +287,6 @@ def test_what_ended_while_nobody_followed_may_be_asked_for_again(followed: Follo
     assert anew.names == ("p000",)
 
 
-def test_of_an_array_that_has_run_although_nobody_was_told_its_number_that_is_noted(
-    tmp_path: Path, stand_in: Path
-) -> None:
-    program(stand_in, "sbatch", "echo Welcome")
-    ex, clock = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    (submission,) = ex.journal.submissions.values()
-    own = tmp_path / "sweep/submissions" / submission.token
-    own.mkdir()
-    clock.now += 100
-    ex.poll()
-    assert submission.array == ""
-
-
 def test_an_array_that_never_arrived_is_submitted_again_but_for_what_a_person_cancelled(
     tmp_path: Path, stand_in: Path
 ) -> None:
@@ -324,14 +310,3 @@ def test_who_follows_does_what_another_command_has_noted_meanwhile(followed: Fol
     Journal(followed.ex.journal.file).cancelling(followed.submission, [1])
     followed.poll()
     assert (followed.programs / "scancel.calls").read_text() == "62_1\n"
-
-
-def test_a_job_whose_node_failed_is_tried_again_without_that_node(followed: Followed) -> None:
-    def scripts() -> str:
-        return "".join(file.read_text() for file in followed.folder.rglob("*submission_file*.sh"))
-
-    assert scripts() and "--exclude" not in scripts()
-    followed.queue("NODE_FAIL", "RUNNING", "RUNNING")
-    followed.poll()
-    assert "#SBATCH --exclude=n1\n" in scripts()
-    assert followed.said == ["p000: node failed by Slurm's word (NODE_FAIL); submitting it again, without n1"]

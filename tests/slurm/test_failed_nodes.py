@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
-from bench import WAIT, Bench, ends, over
 from stand_ins import executor_on, job, program
-from waiting import until
 
 from perfsweep.slurm.client import Sighting, SlurmClient
-from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.observation import FailedNodes
 from perfsweep.slurm.site import SiteProfile
-from perfsweep.slurm.states import End
 
 JOB = "JobId=7 ArrayJobId=7 ArrayTaskId=0 JobState=NODE_FAIL Reason=NodeDown"
 
@@ -81,24 +75,3 @@ def test_where_too_few_nodes_are_left_those_that_failed_are_not_excluded(
         "p000: node failed by Slurm's word (NODE_FAIL NodeDown); submitting it again, without n2",
         "too few nodes are left without n2, which failed: packs may run there again",
     ]
-
-
-@pytest.mark.slow
-def test_a_job_of_two_nodes_moves_to_the_one_that_works_and_a_third(make_cluster, tmp_path: Path) -> None:
-    bench = Bench(make_cluster(nodes=3), tmp_path)
-    ex = bench.executor(requeue=False, nodes=2)
-    where = f"scontrol show hostnames | paste -sd' ' >> nodes; {WAIT}"
-    ex.submit([bench.job("moved", where)])
-    until(lambda: ex.poll() and bench.text("nodes"), "the start")
-    kept, failed = bench.text("nodes").split()
-    # A node whose daemon lives comes back at once, and nothing says any more that it had failed.
-    os.kill(int(bench.cluster.settings.pid_file(f"slurmd-{failed}").read_text()), signal.SIGKILL)
-    bench.cluster.client("scontrol", "update", f"NodeName={failed}", "State=DOWN", "Reason=test")
-    until(lambda: ex.poll() and len(bench.text("nodes").splitlines()) == 2, "a second try")
-    (bench.folder / "go").touch()
-    assert over(ex) == {"moved": JobState.ENDED}
-    assert ends(ex, "moved") == [End.NODE_FAIL, End.DONE]
-    assert ex.journal.bad_nodes == {failed}
-    assert kept in bench.text("nodes").splitlines()[1].split()
-    (said,) = (text for text in bench.said if "moved" in text)
-    assert said.endswith(f"submitting it again, without {failed}")

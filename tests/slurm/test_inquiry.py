@@ -163,19 +163,6 @@ def test_nothing_follows_from_silence_so_soon_after_a_submission(case: Case, sec
     assert case.slurm.asked == asked
 
 
-def test_jobs_of_another_cluster_are_nobodys_to_judge_here_and_that_is_said_once(case: Case) -> None:
-    case.slurm.queued = [case.row(0, "RUNNING"), case.row(1, "RUNNING")]
-    there, here = case.submitted("7", ["p002"], "alpha"), case.submitted("8", ["p003"], "dev")
-    for _ in range(2):
-        answer = case.inquiry.ask()
-    assert answer[there.token, 0] is Missing.ELSEWHERE
-    assert answer[here.token, 0] is Missing.FORGOTTEN
-    assert case.said == [
-        "packs of this sweep are on cluster alpha, and this is dev: its Slurm knows nothing of them"
-    ]
-    assert set(case.slurm.asked) == {"8"}
-
-
 def test_many_missing_arrays_are_asked_for_in_turns(case: Case) -> None:
     for number in range(63, 69):
         case.submitted(str(number), [f"p{number}"])

@@ -13,7 +13,7 @@ from perfsweep.slurm.journal import Journal, Submission
 from perfsweep.slurm.observation import TAIL_BYTES, Observer, tail_of
 from perfsweep.slurm.states import End
 
-NOTHING, STARTED = ElementRecords({}), ElementRecords({}, starts=1)
+STARTED = ElementRecords({}, starts=1)
 FAILED = Sighting("62", 0, "65", "FAILED")
 RUNNING = Sighting("62", 0, "65", "RUNNING")
 
@@ -28,8 +28,8 @@ class Watch:
         journal.submitted(self.submission.token, "62")
         self.observer = Observer(folder, Patience(30.0, 10.0))
 
-    def end(self, seen, now: float, own: ElementRecords = STARTED, index: int = 0) -> End | None:
-        return self.observer.standing(self.submission, index, seen, own, now).end
+    def end(self, seen, now: float) -> End | None:
+        return self.observer.standing(self.submission, 0, seen, STARTED, now).end
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_silence_of_slurm_itself_does_not_count_with_its_word_that_something_is_
 def test_one_that_a_person_cancelled_is_told_from_the_others(watch: Watch) -> None:
     watch.submission.cancelled = {1}
     own = ElementRecords({0: ExitRecord(3)}, 1)
-    assert [watch.end(FAILED, 100.0, own, index) for index in (0, 1)] == [End.FAILED, End.CANCELLED]
+    found = [watch.observer.standing(watch.submission, index, FAILED, own, 100.0).end for index in (0, 1)]
+    assert found == [End.FAILED, End.CANCELLED]
 
 
 @pytest.mark.parametrize("ahead_s", [7 * 3600.0, -7 * 3600.0], ids=["ahead", "late"])
@@ -91,10 +92,12 @@ def test_a_sign_of_life_is_one_that_has_changed_whatever_the_clock_of_its_node_s
 
 
 def test_being_absent_is_proof_after_two_answers_and_the_time_that_a_file_takes(watch: Watch) -> None:
-    key = watch.submission.token, -1
-    assert [watch.observer.long_absent(key, now) for now in (100.0, 129.0, 130.0)] == [False, False, True]
-    other = watch.submission.token, 0
-    assert [watch.observer.long_absent(other, now) for now in (0.0, 30.0)] == [False, True]
+    for index, times, proof in (
+        (0, (0.0, 30.0), [False, True]),
+        (1, (0.0, 29.0, 30.0), [False, False, True]),
+    ):
+        key = watch.submission.token, index
+        assert [watch.observer.long_absent(key, now) for now in times] == proof
 
 
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:

@@ -275,12 +275,6 @@ def test_the_latest_start_speaks_for_a_job_unless_an_earlier_one_finished_it(tmp
     assert files.read("abc")[3].exits == {0: ExitRecord(75, ("SIGTERM",)), 1: ExitRecord(0, ())}
 
 
-def test_what_a_person_has_not_changed_stays_counted() -> None:
-    assert kept_when_asked_again(()) == {End.TIMEOUT, End.OOM}
-    assert kept_when_asked_again([End.OOM]) == {End.TIMEOUT}
-    assert kept_when_asked_again([End.PREEMPTED]) == {End.TIMEOUT, End.OOM}
-
-
 DONE = Verdict(End.DONE, Action.NONE, "")
 LOST = Verdict(End.PREEMPTED, Action.RETRY, "lost")
 
@@ -318,12 +312,6 @@ def test_tries_count_what_was_tried_again_and_what_a_person_can_remedy(
 ) -> None:
     journal.ended(journal.submitting(["p000"], None), 0, Verdict(end, action, ""))
     assert journal.tries["p000"][end] == tries
-
-
-def test_what_is_given_up_is_no_further_try(journal: Journal) -> None:
-    journal.given_up("p000", Verdict(End.OOM, Action.FINAL, "too often"))
-    assert journal.tries["p000"][End.OOM] == 0
-    assert journal.verdicts["p000"].note == "too often"
 
 
 def test_an_object_whose_content_was_changed_is_told_by_its_checksum() -> None:

@@ -53,13 +53,6 @@ def test_an_unreachable_queue_changes_nothing_and_is_said_once(stand_in: Path, t
     assert ex.journal.open_names() == {"p000"}
 
 
-def test_a_window_keeps_below_the_sites_limit(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", "echo Submitted batch job 60")
-    ex, _ = on_stand_ins(tmp_path, max_submit=3)
-    ex.submit([job(f"p{n:03d}") for n in range(8)])
-    assert ex.journal.open_names() == {"p000", "p001", "p002"}
-
-
 def test_a_poll_asks_slurm_once_however_many_jobs_there_are_and_a_few_times_more_when_they_are_missing(
     stand_in: Path, tmp_path: Path
 ) -> None:
@@ -311,13 +304,8 @@ def test_what_an_elements_start_needs_stands_in_a_file_without_the_place_of_the_
     ex.submit(jobs(2, env={"A": "1"}, ranks=2, resources={"time_min": 5}))
     (token,) = ex.journal.submissions
     values = json.loads((tmp_path / f"sweep/submissions/{token}.json").read_text())
-    assert {name: values[name] for name in ("token", "requeue", "max_retries", "heartbeat_s", "digest")} == {
-        "token": token,
-        "requeue": False,
-        "max_retries": 7,
-        "heartbeat_s": 9.0,
-        "digest": None,
-    }
+    own = {"token": token, "requeue": False, "max_retries": 7, "heartbeat_s": 9.0, "digest": None}
+    assert own.items() <= values.items()
     assert values["jobs"][1] == {
         "name": "p001",
         "command": [PYTHON, "-m", "pack"],
@@ -326,26 +314,14 @@ def test_what_an_elements_start_needs_stands_in_a_file_without_the_place_of_the_
         "ranks": 2,
         "resources": {"time_min": 5},
     }
-    assert f"--job-name=demo.{token}" in script(tmp_path)
-    assert f"--comment=perfsweep:{token}" in script(tmp_path)
+    assert {f"--job-name=demo.{token}", f"--comment=perfsweep:{token}"} <= set(script(tmp_path).split())
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("invalid partition specified: x", "Slurm refuses cluster.partition=x: invalid partition"),
-        ("out of cheese", "Slurm refuses the sweep: out of cheese; `perfsweep doctor cluster=...` shows"),
-    ],
-)
-def test_a_refusal_names_the_field_and_what_stands_there(
-    stand_in: Path, tmp_path: Path, answer: str, message: str
-) -> None:
-    program(stand_in, "sbatch", f"echo 'sbatch: error: {answer}' >&2; exit 1")
+def test_a_refusal_names_the_field_and_its_value(stand_in: Path, tmp_path: Path) -> None:
+    program(stand_in, "sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     ex, _ = on_stand_ins(tmp_path, partition="x")
-    with pytest.raises(ClusterError) as refused:
+    with pytest.raises(ClusterError, match=r"^Slurm refuses cluster\.partition=x: invalid partition"):
         ex.submit(jobs(2))
-    assert str(refused.value).startswith(message)
-    assert calls(stand_in, "sbatch") == 1
 
 
 def pressed(ex: SlurmExecutor, clock: Clock, times: int) -> None:
@@ -378,7 +354,6 @@ def test_where_this_user_has_nothing_queued_the_second_refusal_is_for_good(
     ("limit", "squeue"),
     [
         ("QOSMaxSubmitJobPerUserLimit", OWN_JOB),
-        ("QOSMaxSubmitJobPerUserLimit", "exit 1"),
         ("Slurm temporarily unable to accept job, sleeping and retrying", ""),
     ],
 )
@@ -409,17 +384,6 @@ def test_a_limit_that_the_end_of_any_job_may_lift_is_waited_for_and_said_once(
     program(stand_in, "sbatch", TAKES)
     pressed(ex, clock, 1)
     assert sizes(ex) == [1]
-
-
-@pytest.mark.parametrize(("times", "least", "most"), [(3, 120.0, 144.0), (20, 300.0, 360.0)])
-def test_each_wait_is_about_twice_as_long_as_the_one_before_up_to_five_minutes(
-    stand_in: Path, tmp_path: Path, times: int, least: float, most: float
-) -> None:
-    ex, clock = on_stand_ins(tmp_path)
-    ex._site.poll_min_s = 30.0
-    for _ in range(times):
-        ex._submitter.back_off()
-    assert least <= ex._submitter._not_before - clock.now <= most
 
 
 def test_the_last_job_waits_for_all_others_and_asks_for_no_gpu(stand_in: Path, tmp_path: Path) -> None:
@@ -458,13 +422,12 @@ def test_names_of_sweeps_become_names_that_slurm_takes(stand_in: Path, tmp_path:
     assert "#SBATCH --job-name=my_sweep_1-1.2.TOKEN" in text
 
 
-@pytest.mark.parametrize("name", ["new\nline"])
 def test_a_folder_that_slurm_cannot_write_into_is_refused_before_sbatch(
-    stand_in: Path, tmp_path: Path, name: str
+    stand_in: Path, tmp_path: Path
 ) -> None:
     program(stand_in, "sbatch", TAKES)
-    (tmp_path / name).mkdir()
-    ex, _ = on_stand_ins(tmp_path / name)
+    (tmp_path / "new\nline").mkdir()
+    ex, _ = on_stand_ins(tmp_path / "new\nline")
     with pytest.raises(ClusterError, match=r"^runs='.*': Slurm writes nothing into .* Choose another with"):
         ex.submit(jobs(1))
     assert calls(stand_in, "sbatch") == 0 and not ex.journal.submissions

@@ -56,16 +56,6 @@ def test_the_budget_is_asked_of_a_real_trial(here: Here) -> None:
     assert [line.verdict for line in lines] == [Verdict.PASS, Verdict.NEEDS_GPU]
 
 
-@pytest.mark.slow
-def test_a_forked_child_computes(here: Here) -> None:
-    assert good(processes.fork_line(here))
-
-
-@pytest.mark.slow
-def test_two_ranks_meet_on_the_host(here: Here) -> None:
-    assert good(processes.ranks_line(here))
-
-
 def test_one_gpu_is_too_few_for_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine = Line(name="", verdict=Verdict.PASS, text="")
     monkeypatch.setattr(processes, "fork_line", lambda here: fine)
@@ -86,13 +76,6 @@ def test_a_level_must_act_and_compute_what_its_base_does(here: Here, config: dic
     line = levels.witness_line(here, {"name": TOY, **config}, NAMELESS)
     assert words in line.text
     assert good(line) is not bool(config)
-
-
-@pytest.mark.workloads
-def test_a_kernel_must_be_counted(here: Here) -> None:
-    line = levels.kernel_line(here, {"name": TOY}, {}, {"way": ["at_once"]}, ["recordings"])
-    assert not good(line)
-    assert line.text == "recordings is 0"
 
 
 def as_checked(*findings: str, left_out: str = "", counters: dict | None = None, compared: int = 1) -> Any:
@@ -131,8 +114,7 @@ def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
 @pytest.mark.parametrize(
     ("checked", "passes", "text"),
     [
-        (as_checked(), True, "1 of 1 levels take effect"),
-        (as_checked(left_out="draws at random"), True, "1 of 1 levels take effect"),
+        (as_checked(), True, "1 of 1 levels take effect and keep their parity class"),
         (as_checked(compared=0), False, "only 0 of 1 levels could be planned"),
         (as_checked(left_out="it failed", compared=0), False, "way=at_once: it failed"),
     ],
@@ -218,7 +200,6 @@ FAIR = effect(Called.NO_DIFFERENCE, 1.0, PLACEBO)
             "2 of 3 effects are faster, amp=bf16 2.00x as fast; placebos: none called",
         ),
         ([effect(Called.FASTER, 0.9, PLACEBO), FAIR], False, False, "1 of 2 placebos were called"),
-        ([effect(Called.SLOWER, 1.1, PLACEBO)], False, False, "1 of 1 placebos were called"),
         (
             [effect(Called.FASTER, 0.5), effect(Called.NO_DIFFERENCE, None, PLACEBO)],
             False,

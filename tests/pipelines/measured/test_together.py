@@ -68,14 +68,18 @@ def test_the_second_sweep_adds_the_winners_one_by_one_with_the_largest_gain_firs
     assert found.second(keep=3).keep is None and found.command.sweep.designs == [DESIGN]
 
 
-@pytest.mark.parametrize(("first_s", "second_s"), [(600.0, 200.0), (30.0, LEAST_S), (None, None)])
-def test_its_budget_is_a_third_and_no_less_than_twenty_seconds(first, first_s, second_s) -> None:
+def test_its_budget_is_a_third_and_no_less_than_twenty_seconds_and_there_is_none_unasked_or_of_its_own(
+    first,
+) -> None:
     found = first()
-    measure = replace(found.command.measure, budget_s=first_s, placebo=2)
-    second = found.second(measure=measure)
-    assert second is not None
-    assert (second.measure.budget_s, second.measure.placebo) == (second_s, 0)
-    assert second.measure.rounds == measure.rounds
+    for first_s, second_s in ((600.0, 200.0), (30.0, LEAST_S), (None, None)):
+        second = found.second(measure=replace(found.command.measure, budget_s=first_s, placebo=2))
+        assert second is not None
+        assert (second.measure.budget_s, second.measure.placebo, second.measure.rounds) == (second_s, 0, 8)
+    assert found.second(sweep=replace(found.command.sweep, together=False)) is None
+    own = found.manifest.sweep.model_copy(update={"name": f"{found.manifest.sweep.name}-together"})
+    again = replace(found, manifest=found.manifest.model_copy(update={"sweep": own}))
+    assert again.second() is None
 
 
 def needy(levels: Levels) -> float:
@@ -99,18 +103,6 @@ def test_a_level_that_needs_another_one_is_added_after_it(first) -> None:
 def test_one_winner_has_nothing_to_be_stacked_with(first) -> None:
     found = first(DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]}))
     assert len(found.comparison.winners) == 1 and found.second() is None
-
-
-def test_where_none_is_asked_for_there_is_none(first) -> None:
-    found = first()
-    assert found.second(sweep=replace(found.command.sweep, together=False)) is None
-
-
-def test_a_second_sweep_has_no_second_sweep(first) -> None:
-    found = first()
-    own = found.manifest.sweep.model_copy(update={"name": f"{found.manifest.sweep.name}-together"})
-    again = replace(found, manifest=found.manifest.model_copy(update={"sweep": own}))
-    assert again.second() is None
 
 
 def measured(command: SweepCommand | None, time_of: Callable[[Levels], float] = cost) -> SweepFolder:
@@ -143,8 +135,7 @@ def halved(levels: Levels) -> float:
 
 def test_the_first_steps_at_once_are_compared_with_the_baseline(first) -> None:
     levels = {"work": ["single"], "half": ["on"], "slab": [8]}
-    cost_of = lambda at: cost(at) * (0.9 if at["half"] == "on" else 1.0)  # noqa: E731
-    found = first(DesignConfig("one_at_a_time", levels=levels), cost_of)
+    found = first(DesignConfig("one_at_a_time", levels=levels), halved)
     second = found.second()
     assert second is not None and second.sweep.designs[0].steps == [
         {"work": "single"},
@@ -161,17 +152,6 @@ def test_the_first_steps_at_once_are_compared_with_the_baseline(first) -> None:
     assert speeds == pytest.approx([2.5, 2.5, 2.5 / 0.9], rel=0.02)
     assert whole.together.parts[0] == found.comparison.winners[0], "the same figures as in the table"
     assert dict(conclusions(whole))["Kept"] == "slab=8; the others are not measured without it"
-
-
-def test_results_of_other_winners_are_not_taken_for_those_of_these(first) -> None:
-    found = first()
-    measured(found.second())
-    fewer = replace(found, comparison=replace(found.comparison, winners=found.comparison.winners[:1]))
-    assert fewer.together().together is None
-    (slab,) = (one for one in found.comparison.effects if one.arm_label == "slab=4")
-    others = (found.comparison.winners[0], slab)
-    other = replace(found, comparison=replace(found.comparison, winners=others))
-    assert other.together().together is None, "the second sweep has slab=8"
 
 
 def test_more_levels_than_those_of_the_winners_are_another_answer(first) -> None:
@@ -196,20 +176,22 @@ def test_a_second_sweep_of_another_configuration_is_another_answer(first) -> Non
     assert found.together().together is None
 
 
-def test_a_second_sweep_of_other_code_is_another_answer(first) -> None:
+def test_results_of_other_winners_or_code_or_without_times_are_no_answer_and_damage_takes_nothing(
+    first,
+) -> None:
     found = first()
     second = measured(found.second())
     assert found.together().together is not None
-    written = second.manifest_file.read_text()
-    code = found.manifest.sweep.code
+    work = found.comparison.winners[0]
+    (other,) = (one for one in found.comparison.effects if one.arm_label == "slab=4")
+    for winners in ((work,), (work, other)):  # the second sweep has slab=8
+        changed = replace(found, comparison=replace(found.comparison, winners=winners))
+        assert changed.together().together is None
+    written, code = second.manifest_file.read_text(), found.manifest.sweep.code
     assert code in written
     second.manifest_file.write_text(written.replace(code, "0" * len(code)))
     assert found.together().together is None
-
-
-def test_a_damaged_second_sweep_takes_nothing_from_the_first(first) -> None:
-    found = first()
-    second = measured(found.second())
+    second.manifest_file.write_text(written)
     for record in second.path.glob("trials/*/*-r*/record.json"):
         shutil.rmtree(record.parent)
     assert found.together().together is None, "no time"

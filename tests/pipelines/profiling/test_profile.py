@@ -129,16 +129,9 @@ def test_the_recorder_can_be_off_and_python_can_log_everything(profiled: Profile
     assert "debug_log True" in (kept.folder / "debug.log").read_text()
 
 
-def test_a_slice_behind_the_end_of_a_job_is_refused(tmp_path: Path) -> None:
-    record = ran(tmp_path, "torch", "toys.jobs:Countdown", slice="7:9")
-    assert record.outcome is Outcome.FAILED
-    assert record.failure is not None and "the job has 5 iterations" in record.failure.message
-
-
-@pytest.mark.parametrize(("level", "outcome"), [("oom", Outcome.OOM), ("raise", Outcome.FAILED)])
-def test_what_goes_wrong_in_the_workload_is_an_outcome(tmp_path: Path, level: str, outcome: Outcome) -> None:
-    record = ran(tmp_path, "torch", toggles={"trouble": level})
-    assert (record.outcome, read_record(tmp_path / "torch")) == (outcome, record)
+def test_what_goes_wrong_in_the_workload_is_an_outcome(tmp_path: Path) -> None:
+    record = ran(tmp_path, "torch", toggles={"trouble": "oom"})
+    assert (record.outcome, read_record(tmp_path / "torch")) == (Outcome.OOM, record)
     assert not (tmp_path / "torch" / "profile.json").exists()
 
 

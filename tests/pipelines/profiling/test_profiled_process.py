@@ -154,21 +154,9 @@ def test_work_in_other_processes_is_refused() -> None:
         refuse_other_processes(SimpleNamespace(child_usage=lambda: 1.0))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("tool", "slice_", "missing", "says"),
-    [
-        ("roofline", "first", False, "profile.slice=first has no roofline"),
-        ("roofline", "step", False, None),
-        ("pyinstrument", "first", False, None),
-        ("pyinstrument", "step", True, "needs the package pyinstrument"),
-    ],
-)
-def test_a_tool_is_refused_where_it_can_show_nothing(
-    tool: str, slice_: str, missing: bool, says: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(profiling, "find_spec", lambda name: None if missing else name)
-    reason = profiling.refusal(tool, slice_)
-    assert reason is None if says is None else reason is not None and says in reason
+def test_a_tool_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "find_spec", lambda name: None)
+    assert "needs the package pyinstrument" in (profiling.refusal("pyinstrument", "step") or "")
 
 
 TRAINING = Situation("steps", cadence=4, lead=2, active=3, iterations=6)

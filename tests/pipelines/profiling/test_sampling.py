@@ -14,7 +14,7 @@ import torch
 
 from perfsweep.pipelines.profiling.sampling import Sampling, self_times
 from perfsweep.pipelines.profiling.tool import Measured
-from perfsweep.pipelines.profiling.tracing import TABLE, TRACE, Tracing
+from perfsweep.pipelines.profiling.tracing import TRACE, Tracing
 from perfsweep.pipelines.store.options import ProfileConfig
 
 MEASURED = Measured(1.0, {}, 1)
@@ -68,22 +68,6 @@ def test_without_a_sample_there_are_no_files(tmp_path: Path) -> None:
     assert found.facts == () and not list(tmp_path.iterdir())
     assert re.match(r"0 samples in \S+ ms: ", sampled(tmp_path, 0).notes[0])
     assert not list(tmp_path.iterdir())
-
-
-def test_iterations_of_every_block_are_summed_and_the_files_show_the_first(tmp_path: Path) -> None:
-    tool = Tracing(ProfileConfig(tool="torch", warmup=1), tmp_path)
-    x = torch.ones(4, 4)
-    for products in (1, 2):
-        with tool.block(2, 2) as tick:
-            for iteration in range(4):
-                for _ in range(products if iteration >= 2 else 7):  # what leads to the slice does not count
-                    x @ x
-                tick()
-        size = (tmp_path / TRACE).stat().st_size
-    found = {cost.name: cost for cost in tool.finish(Measured(1.0, {}, 4)).costs}
-    assert found["aten::mm"].calls == 2 * 1 + 2 * 2
-    assert found["aten::mm"].self_ns > 0 and found["aten::mm"].device_ns == 0
-    assert "aten::mm" in (tmp_path / TABLE).read_text() and size > 0
 
 
 @pytest.mark.parametrize("stacks", [False, True])

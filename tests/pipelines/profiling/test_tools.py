@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from perfsweep.pipelines.profiling.memory import EVENTS, Memory
+from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
+from perfsweep.pipelines.profiling.tool import Measured
 from perfsweep.pipelines.profiling.tracing import costs
 from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
 from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
 from perfsweep.workloads.peaks import peak
 
@@ -26,32 +28,16 @@ def test_the_longest_name_of_a_device_counts() -> None:
     assert found["NVIDIA H200"] and found["NVIDIA H200"].flops_per_s("tf32") == 494e12
 
 
-def block(size: int, *frames: tuple[str, int, str], state: str = "active_allocated") -> dict[str, Any]:
-    named = [{"filename": file, "line": line, "name": name} for file, line, name in frames]
-    return {"size": size, "state": state, "frames": named}
-
-
-FORWARD = ("/x/study/model.py", 7, "forward")
-TORCH = ("/lib/torch/nn/modules/linear.py", 3, "forward")
-SNAPSHOT = {
-    "segments": [
-        {"total_size": 400, "blocks": [block(100, TORCH, FORWARD), block(50, state="inactive")]},
-        {"total_size": 100, "blocks": [block(30, TORCH, FORWARD), block(60)]},
-    ]
-}
+SNAPSHOT = {"segments": [{"total_size": 400, "blocks": []}]}
 
 
 class Allocator:
-    """Stands for `torch.cuda.memory`, which a machine without CUDA has no use of."""
-
-    def __init__(self, snapshot: Callable[[], dict[str, Any]] = lambda: SNAPSHOT) -> None:
-        self.take, self.recorded = snapshot, list[Any]()
+    """Takes the place of `torch.cuda.memory`, which a machine without CUDA has no use of."""
 
     def _snapshot(self) -> dict[str, Any]:
-        return self.take()
+        return SNAPSHOT
 
-    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = EVENTS) -> None:
-        self.recorded.append(enabled)
+    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = EVENTS) -> None: ...
 
 
 def test_a_profile_that_runs_out_of_memory_keeps_what_held_it(tmp_path: Path) -> None:
@@ -94,3 +80,51 @@ def test_a_kernels_time_is_not_billed_to_the_operator_that_launched_it_too() -> 
         ("aten::mm", 2000.0, 0.0),
         ("sgemm_128x64", 0.0, 40000.0),
     ]
+
+
+MB = 10**6
+
+
+def course() -> MemoryCourse:
+    return MemoryCourse(
+        allocated_ns=np.array([0, 2_500_000]),
+        allocated_bytes=np.array([MB, 3 * MB]),
+        sampled_ns=np.array([0, 1]),
+        reserved_bytes=np.zeros(2, int),
+        host_bytes=np.array([1024 * MB, 2048 * MB]),
+        iteration_ns=np.array([5]),
+        phase_names=np.array(["p0"]),
+        phase_start_ns=np.zeros(1, int),
+        phase_end_ns=np.array([2_500_000]),
+    )
+
+
+def test_on_a_host_it_is_what_was_allocated_above_what_there_was(tmp_path: Path) -> None:
+    tool = Memory(ProfileConfig(tool="memory"), tmp_path, None)
+    tool._course = course()
+    found = tool.finish(Measured(1.0, {}, 1))
+    assert found.findings == (
+        "at most 3.0 MB allocated above what there was before, 2.5 ms into the slice; host 2,048.0 MB",
+        "peak by phase: p0 3.0 MB",
+    )
+    assert dict(found.facts) == {
+        "peak_allocated_bytes": 3.0 * MB,
+        "peak_host_bytes": 2048.0 * MB,
+        "peak_reserved_bytes": 0.0,
+        "peak_bytes p0": 3.0 * MB,
+    }
+    assert found.costs == () and read_course(tmp_path) is not None
+
+
+def test_who_holds_most_comes_first_and_blocks_that_are_free_are_nobodys() -> None:
+    def block(size: int, file: str, state: str = "active_allocated") -> dict[str, Any]:
+        return {"size": size, "state": state, "frames": [{"filename": file, "line": 3, "name": "f"}]}
+
+    blocks = [
+        block(1, "/x/y/small.py"),
+        block(5, "/x/y/large.py"),
+        block(9, "/x/y/free.py", "inactive"),
+        block(2, "/x/native.cpp"),
+    ]
+    found = [(cost.where, cost.bytes) for cost in holders({"segments": [{"blocks": blocks}]})]
+    assert found == [("y/large.py:3", 5.0), ("", 2.0), ("y/small.py:3", 1.0)]

@@ -7,15 +7,9 @@ import math
 import pytest
 from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
+from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import (
-    Grid,
-    ladder_factor,
-    refuse_too_much_memory,
-    search_factors,
-    take_memory,
-)
+from perfsweep.pipelines.search.factors import Grid, ladder_factor, refuse_too_much_memory, search_factors
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
@@ -108,23 +102,6 @@ def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_m
 
 
 GIB = 2**30
-
-
-def command(memory_gib: float | None = None, **tune: object) -> TuneCommand:
-    return TuneCommand(
-        workload={"name": "toys.spinner:Spinner"},
-        measure=MeasureConfig(memory_gib=memory_gib),
-        tune=TuneConfig(**tune),  # type: ignore[arg-type]
-    )
-
-
-@pytest.mark.parametrize(("measure", "search", "taken"), [(2.0, None, 2.0), (None, 3.0, 3.0)])
-def test_memory_may_be_limited_either_way(
-    measure: float | None, search: float | None, taken: float | None
-) -> None:
-    changed = command(measure)
-    take_memory(changed, "tune", search)
-    assert changed.measure.memory_gib == taken
 
 
 def test_only_a_limit_beyond_the_device_is_refused() -> None:

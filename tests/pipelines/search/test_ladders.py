@@ -52,7 +52,7 @@ def climbed(
 POWERS = [2**i for i in range(11)]
 
 
-@pytest.mark.parametrize("optimum", [4, 32, 64, 256, 512])
+@pytest.mark.parametrize("optimum", [4, 64, 512])
 def test_a_planted_optimum_and_its_cliff_are_found_within_ten_measurements(optimum: int) -> None:
     def time_of(size: int) -> float:
         return (1 + 0.08 * abs(math.log2(size / optimum))) * (1.8 if size > optimum else 1.0)

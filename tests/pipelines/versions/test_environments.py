@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,6 @@ def test_a_folder_and_the_interpreter_in_it_are_one_environment(folder: Path, tm
     assert one == other
     assert (one.python, one.abi, one.prefix) == ("3.12.4", "cpython-312", "/opt/env")
     assert one.interpreter == str(folder / "bin/python")
-
-
-def test_this_interpreter_tells_what_it_is(tmp_path: Path) -> None:
-    found = find(sys.executable, tmp_path)
-    assert found.prefix == sys.prefix and found.python == "{}.{}.{}".format(*sys.version_info)
 
 
 @pytest.mark.parametrize(

@@ -109,40 +109,6 @@ def test_what_a_pack_wrote_at_its_end_is_read_once(
     assert asked["read_text"] == PACKS
 
 
-def test_a_silent_slurm_makes_no_questions_to_the_file_system_of_it(
-    followed: tuple[SlurmExecutor, Clock, Path], asked: Counter[str], stand_in: Path
-) -> None:
-    ex, _, _ = followed
-    write(ex, "start")
-    program(stand_in, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    asked.clear()
-    assert set(ex.poll().values()) == {JobState.RUNNING}, "as their own records say"
-    assert asked["stat"] <= 10
-
-
-def test_once_nothing_changes_slurm_is_asked_twice_a_minute_whatever_packs_wait_for(
-    followed: tuple[SlurmExecutor, Clock, Path], stand_in: Path
-) -> None:
-    ex, clock, rows = followed
-    ex._site.poll_min_s = SiteProfile().poll_min_s
-    counts = []
-    for minute in range(10):
-        say(ex, rows, "PENDING", ("Priority", "Resources")[minute % 2])
-        before = {name: calls(stand_in, name) for name in ("squeue", "sacct", "scontrol", "sbatch")}
-        for _ in range(30):
-            clock.now += 2.0
-            ex.poll()
-        counts.append(sum(calls(stand_in, name) - was for name, was in before.items()))
-    assert all(count <= 2 for count in counts[4:]), counts
-    say(ex, rows, "RUNNING")
-    clock.now += 60
-    ex.poll()
-    before = calls(stand_in, "squeue")
-    clock.now += 31
-    ex.poll()
-    assert calls(stand_in, "squeue") == before + 1, "a change makes the next question urgent"
-
-
 @pytest.fixture
 def submitted(
     command: Callable[..., SweepCommand], stand_in: Path, tmp_path: Path

@@ -42,14 +42,6 @@ def silence(bench: Bench) -> str:
     return f"cluster.slurm_conf={file}"
 
 
-def test_a_sweep_for_slurm_never_measures_on_the_submitting_machine(bench: Bench) -> None:
-    refused = bench.perfsweep(*bench.sweep(), silence(bench))
-    assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert "Slurm's controller does not answer, so nothing was started" in refused.stderr
-    assert "start the same command again later, or choose cluster=local" in refused.stderr
-    assert not toy(bench).exists()
-
-
 def test_where_any_place_was_asked_for_this_machine_measures_unless_jobs_are_on_slurm(bench: Bench) -> None:
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: bench.records(), "a first record")
@@ -79,19 +71,6 @@ def test_an_arm_whose_memory_ends_the_job_costs_one_submission_and_the_rest_is_m
     assert "work=single" in done.stdout
     again = bench.perfsweep(*bench.sweep(*small))
     assert len(journal(bench).submissions) == 2, again.stdout
-
-
-def test_a_pack_that_has_used_up_its_tries_is_not_submitted_again_by_the_same_command(bench: Bench) -> None:
-    options = ("axes.trouble=[grow]", "cluster.memory=1800M", "cluster.max_retries=0")
-    done = bench.perfsweep(*bench.sweep(*options))
-    assert done.returncode == 1, done.stdout
-    assert "pack p000 broke off: " in done.stdout
-    assert "memory ran out: raise cluster.memory" in done.stdout
-    assert len(journal(bench).submissions) == 1
-    again = bench.perfsweep(*bench.sweep(*options))
-    assert again.returncode == 1, again.stdout
-    assert "it is not submitted again: raise cluster.memory, or ask for it with retry=" in again.stdout
-    assert len(journal(bench).submissions) == 1
 
 
 def test_a_set_up_line_that_fails_ends_the_pack_and_is_named(bench: Bench) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import pty
 import re
-import subprocess
 import time
 
 import pytest
-from bench import WAIT, Bench, command, over
+from bench import WAIT, Bench, over
 from rich.console import Console
 from waiting import until
 
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.measured.watch import NotebookWatch
-from perfsweep.slurm.client import expected_start, parse_queue
+from perfsweep.slurm.client import expected_start
 from perfsweep.slurm.jobs import JobState
 
 COUNTS = "12 pending (Priority; first expected about 14:05), 3 running"
@@ -37,16 +33,6 @@ NOON = time.strptime("2026-11-23T12:00:00", "%Y-%m-%dT%H:%M:%S")
 )
 def test_the_first_start_that_slurm_expects_is_said_to_five_minutes(starts: list[str], words: str) -> None:
     assert expected_start(starts, NOON) == words
-
-
-@pytest.mark.parametrize(
-    ("end", "start"), [("|2026-11-23T14:05:00", "2026-11-23T14:05:00"), ("|N/A", ""), ("", "")]
-)
-def test_the_start_is_read_from_the_one_call_and_no_harm_done_where_it_is_missing(
-    end: str, start: str
-) -> None:
-    (seen,) = parse_queue(f"7|0|7|PENDING|Priority|| perfsweep:abc|demo.abc{end}\n")
-    assert (seen.name, seen.start, seen.reason) == ("demo.abc", start, "Priority")
 
 
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "log"])
@@ -77,30 +63,3 @@ def test_a_job_behind_another_is_said_to_wait_with_the_start_that_slurm_plans(be
     assert ex._client.calls - before == 1, "one question however much is said"
     (bench.folder / "go").touch()
     assert over(ex) == {"one": JobState.ENDED, "two": JobState.ENDED}
-
-
-TWO_PACKS = ("axes.work=[single]", "axes.idle=[on]", "axes.half=[on]", "cluster.arms_per_pack=2")
-
-
-@pytest.mark.slow
-def test_a_sweep_says_on_a_terminal_what_its_packs_wait_for(bench: Bench) -> None:
-    output = on_terminal(bench, bench.sweep(*TWO_PACKS, "cluster.sbatch=['--licenses=host']"))
-    assert re.search(r"\d pending \(Licenses[^)]*\), 1 running", output), output
-
-
-def on_terminal(bench: Bench, words: tuple[str, ...]) -> str:
-    """Output of a command that believes itself on a terminal of 200 columns."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command(*words), env=bench.env({}), cwd=bench.folder, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while part := os.read(ours, 4096):
-            shown += part
-    except OSError as error:  # how a terminal says that nobody writes to it any more
-        assert error.errno == errno.EIO
-    os.close(ours)
-    assert process.wait() == 0, shown.decode()
-    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", shown.decode())

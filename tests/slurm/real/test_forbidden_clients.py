@@ -31,17 +31,10 @@ def test_a_sweep_is_followed_to_its_end_without_some_of_them(bench: Bench, progr
         assert f"{program} is not for you here ({program}: access denied for users)" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("program", "sentence"),
-    [
-        ("sbatch", "Slurm refuses the sweep: access denied for users; `perfsweep doctor"),
-        ("srun", "Slurm's output ends: srun: access denied for users"),
-    ],
-)
-def test_what_a_sweep_cannot_do_without_is_named(bench: Bench, program: str, sentence: str) -> None:
-    done = bench.perfsweep(
-        *bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, program)
-    )
+def test_what_a_sweep_cannot_do_without_is_named(bench: Bench) -> None:
+    done = bench.perfsweep(*bench.sweep("measure.rounds=2", "measure.look=true"), PATH=without(bench, "srun"))
     assert done.returncode != 0
-    assert sentence in " ".join((done.stdout + done.stderr).split())
+    assert "Slurm's output ends: srun: access denied for users" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
     assert bench.records() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from bench import Bench, over, running
 from dev_slurm.daemons import binary, pid_in, stop
 from waiting import until
 
-from perfsweep.slurm.client import Unreachable
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.states import End
@@ -105,26 +103,6 @@ def test_a_real_time_limit_is_survived_by_who_advances_and_final_for_who_does_no
     assert fragile.text("deaf") == "x\n", "tried once"
 
 
-@pytest.mark.slow
-def test_a_job_whose_number_a_crashed_controller_forgot_is_followed_by_its_signs_of_life(
-    fragile: Bench,
-) -> None:
-    ex = fragile.executor()
-    ex.submit([fragile.job("ghost", WAIT)])
-    running(ex, "ghost")
-    until(lambda: list((fragile.folder / "submissions").glob("*/0.beat")))
-    real = ex._client.queue
-    ex._client.queue = list  # answers, and the job is in neither
-    ex._client.shown = lambda array=None: []
-    until(lambda: ex.poll() and "unknown to Slurm, and alive" in ex.notes()["ghost"])
-    for _ in range(20):
-        assert ex.poll() == {"ghost": JobState.RUNNING}
-        time.sleep(0.1)
-    (fragile.folder / "go").touch()
-    assert over(ex) == {"ghost": JobState.ENDED}
-    assert real()[0].state in ("COMPLETED", "COMPLETING", "RUNNING")
-
-
 @pytest.fixture(scope="module")
 def counted(make_cluster):
     """A cluster with accounting."""
@@ -136,14 +114,6 @@ def counted(make_cluster):
             pytest.fail(str(error))
         pytest.skip(str(error))
     return make_cluster(accounting=True, min_job_age_s=2)
-
-
-@pytest.mark.slow
-def test_databases_of_clusters_side_by_side_remove_no_tables_of_one_another(counted) -> None:
-    root = counted.settings.root
-    ask = [binary("mariadb"), "--no-defaults", f"--socket={root / 'run' / 'mysql.socket'}", "-N", "-e"]
-    place = subprocess.run([*ask, "select @@tmpdir"], capture_output=True, text=True, check=True, timeout=20)
-    assert Path(place.stdout.strip()).is_relative_to(root), "a MariaDB that starts empties its folder"
 
 
 @pytest.mark.slow
@@ -182,21 +152,6 @@ def test_a_submit_limit_is_kept_by_a_window_and_all_run(counted, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_submit_limit_that_another_job_of_this_user_fills_is_waited_for(counted, tmp_path) -> None:
-    bench = Bench(counted, tmp_path)
-    for words in (("add", "qos", "one", "MaxSubmitJobsPerUser=1"), ("modify", "user", "set", "qos+=one")):
-        bench.cluster.client("sacctmgr", "-i", *words, check=False)
-    options = ("--parsable", "--account=bench", "--qos=one", "--wrap=sleep 600", "--output=/dev/null")
-    other = bench.cluster.client("sbatch", *options).strip()
-    ex = bench.executor(account="bench", qos="one")
-    ex.submit([bench.job(name, "true") for name in ("p000", "p001")])
-    assert not ex.journal.open_names()
-    assert "Slurm takes no more jobs for now (QOSMaxSubmitJobPerUserLimit: " in bench.said[-1]
-    bench.cluster.client("scancel", other)
-    assert over(ex) == {"p000": JobState.ENDED, "p001": JobState.ENDED}
-
-
-@pytest.mark.slow
 def test_a_submit_limit_of_no_job_at_all_ends_the_sweep_at_the_second_sbatch(counted, tmp_path) -> None:
     bench = Bench(counted, tmp_path)
     for words in (("add", "qos", "shut", "MaxSubmitJobsPerUser=0"), ("modify", "user", "set", "qos+=shut")):
@@ -213,8 +168,6 @@ def test_a_submit_limit_of_no_job_at_all_ends_the_sweep_at_the_second_sbatch(cou
     ("limit", "sentence"),
     [
         ("MinTRESPerJob=cpu=3", "QOSMinCpuNotSatisfied: this qos takes larger jobs only"),
-        ("MaxTRESPerJob=cpu=1", "QOSMaxCpuPerJobLimit: ask for less"),
-        ("MaxWall=1", "QOSMaxWallDurationPerJobLimit: lower cluster.time_min"),
         ("GrpTRESMins=cpu=1", "QOSGrpCPUMinutesLimit: this budget is spent"),
     ],
 )
@@ -238,58 +191,3 @@ def test_a_wrong_account_is_refused_by_field(counted, tmp_path: Path) -> None:
         bench.executor(account="nobody").submit([bench.job("p000", "true")])
     with pytest.raises(ClusterError, match=r"cluster\.qos=golden"):
         bench.executor(account="bench", qos="golden").submit([bench.job("p000", "true")])
-
-
-@pytest.mark.slow
-def test_packs_that_wrote_their_end_are_over_while_the_controller_is_silent(fragile: Bench) -> None:
-    ex = fragile.executor()
-    ex._client.timeout_s = 3.0
-    ex.submit([fragile.job("good", WAIT), fragile.job("bad", f"{WAIT}; exit 3")])
-    running(ex, "good", "bad")
-    until(lambda: len(list((fragile.folder / "submissions").glob("*/*.beat"))) == 2, "both steps")
-    controller = pid_in(fragile.cluster.settings.pid_file("slurmctld"))
-    assert controller
-    stop([controller])
-    (fragile.folder / "go").touch()
-    assert over(ex) == {"good": JobState.ENDED, "bad": JobState.FAILED}
-    assert ex.notes()["bad"] == "it ended with status 3"
-    assert len(ex.journal.submissions) == 1
-    fragile.cluster.start_controller()
-
-
-@pytest.mark.slow
-def test_silent_accounting_keeps_nobody_from_following_the_queue(counted, tmp_path: Path) -> None:
-    bench = Bench(counted, tmp_path)
-    ex = bench.executor(account="bench")
-    ex.submit([bench.job("quick", "echo quick >> ran"), bench.job("steady", f"echo steady >> ran; {WAIT}")])
-    running(ex, "steady")
-    ex._client.accounted = silent  # what sacct says while slurmdbd is down, after its own long retries
-    until(lambda: ex.poll()["quick"] is JobState.ENDED, "what its own record says")
-    ex._client.queue = list
-    until(lambda: ex.poll() and bench.said, "accounting's being asked")
-    for _ in range(10):
-        assert ex.poll()["steady"] is JobState.RUNNING
-    assert bench.said == [
-        "accounting does not answer (Connection refused): how packs ended that the queue has forgotten is not"
-        " known until it does"
-    ]
-    (tmp_path / "go").touch()
-    assert over(ex)["steady"] is JobState.ENDED
-
-
-def silent(arrays: object) -> None:
-    raise Unreachable("Connection refused")
-
-
-@pytest.mark.slow
-def test_a_limit_on_running_jobs_is_a_wait_with_its_reason(counted, tmp_path: Path) -> None:
-    bench = Bench(counted, tmp_path)
-    for words in (("add", "qos", "single", "MaxJobsPerUser=1"), ("modify", "user", "set", "qos+=single")):
-        bench.cluster.client("sacctmgr", "-i", *words, check=False)
-    ex = bench.executor(account="bench", qos="single")
-    ex.submit([bench.job(name, WAIT) for name in ("one", "two")])
-    until(lambda: ex.poll() and "QOSMaxJobsPerUserLimit" in ex.counts(), "the reason")
-    assert ex.counts() == "1 pending (QOSMaxJobsPerUserLimit), 1 running"
-    assert ex.held() == []
-    (tmp_path / "go").touch()
-    assert over(ex) == {"one": JobState.ENDED, "two": JobState.ENDED}

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from bench import Bench
-from namesakes import SCRIPT, SMALL, namesakes, outcomes
 from scripted import SCRIPTS
 from waiting import until
 
@@ -126,12 +125,3 @@ def test_jobs_measure_a_module_and_what_it_imports_as_they_were_when_they_were_s
     )
     output = edited_while_held(bench, sweep, "mine", *files)
     assert re.search(r"add=once +\S.* (tolerance|identical)", output), output
-
-
-def test_jobs_import_packages_of_the_users_that_have_names_of_ours(bench: Bench) -> None:
-    namesakes(bench.folder)
-    files = [bench.folder / name for name in ("workloads/peaks.py", "workloads/halving.py", "train.py")]
-    small = (word for word in SMALL if not word.startswith("cluster"))
-    sweep = bench.start("sweep", *SCRIPT, "name=own", *small, *HELD, f"{CONF}={conf(bench)}")
-    edited_while_held(bench, sweep, "own", *files)
-    assert outcomes(bench.folder) == {"ok"}

@@ -1,4 +1,4 @@
-"""What a site profile can say: shared nodes, resources by arm, partitions, scratch, proxies, containers."""
+"""What a site profile can say: shared nodes, resources by arm, scratch, containers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import pytest
 from bench import Bench, ends, over, running
 from waiting import until
 
-from perfsweep.slurm.executor import SlurmExecutor
-from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.journal import Journal
-from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.slurm.states import End
 
 ROOT = Path(__file__).parents[3]
@@ -32,72 +30,6 @@ def image(tmp_path: Path) -> str:
     for name in ("sh", "sleep"):
         (programs / name).symlink_to(str(shutil.which(name)))
     return f"env PATH={programs} {sys.executable}"
-
-
-def text(site: SiteProfile, folder: Path, **resources: object) -> str:
-    job = Job("p000", ("true",), Path("log.txt"), resources=resources)
-    (script,) = SlurmExecutor.of(ExecutorContext(site, folder, "demo", ROOT)).texts([job])
-    return script
-
-
-@pytest.mark.parametrize(
-    ("fields", "lines"),
-    [
-        ({"partition": "a100,h100"}, ["#SBATCH --partition=a100,h100"]),
-        (
-            {"scratch": "/scratch/$USER"},
-            [
-                'export PERFSWEEP_SCRATCH="/scratch/$USER/perfsweep-$SLURM_JOB_ID" && mkdir -p --'
-                ' "$PERFSWEEP_SCRATCH" && export TMPDIR="$PERFSWEEP_SCRATCH"',
-                'rm -rf -- "$PERFSWEEP_SCRATCH"',
-                "exit $perfsweep_status",
-            ],
-        ),
-        (
-            {"python": "apptainer exec image.sif python"},
-            ["[ $perfsweep_status -eq 85 ] && scontrol requeue", "exit $perfsweep_status"],
-        ),
-    ],
-    ids=["partitions", "scratch", "container"],
-)
-def test_it_reaches_the_batch_script(fields: dict[str, object], lines: list[str], tmp_path: Path) -> None:
-    script, default = text(SiteProfile(**fields), tmp_path), text(SiteProfile(), tmp_path)  # type: ignore[arg-type]
-    for line in lines:
-        assert line in script
-        assert line not in default
-
-
-def test_scratch_is_made_after_the_set_up_lines_which_may_say_where(tmp_path: Path) -> None:
-    script = text(SiteProfile(scratch="$LOCAL", setup=["export LOCAL=/local"]), tmp_path)
-    assert script.index("export LOCAL=/local\n") < script.index('"$LOCAL/perfsweep-')
-
-
-@pytest.mark.parametrize("site", [SiteProfile(requeue=False), SiteProfile(srun=False)])
-def test_a_container_that_must_not_or_cannot_be_requeued_is_not(site: SiteProfile, tmp_path: Path) -> None:
-    site.python = "apptainer exec image.sif python"
-    assert "scontrol requeue" not in text(site, tmp_path)
-
-
-def test_a_job_may_ask_for_other_resources_than_the_profile_says(tmp_path: Path) -> None:
-    site = SiteProfile(memory="8G", gpu_type="a100", time_min=60)
-    own = {"memory": "100G", "gpu_type": "h100", "time_min": 240, "cpus_per_task": 9, "gpus": 2}
-    script = text(site, tmp_path, **own)
-    for line in ("--mem=100G", "--gres=gpu:h100:2", "--time=240", "--cpus-per-task=9"):
-        assert f"#SBATCH {line}" in script
-    assert "SRUN_CPUS_PER_TASK=9 " in script
-    shape = Shape.of(site, 1, own)
-    assert site.resources(shape) == "2 GPUs (h100), 9 cores, 100G (mem), at most 240 min"
-
-
-def test_jobs_of_other_resources_go_into_arrays_of_their_own(tmp_path: Path) -> None:
-    executor = SlurmExecutor.of(ExecutorContext(SiteProfile(), tmp_path, "demo", ROOT))
-    jobs = [
-        Job(name, ("true",), Path("log.txt"), resources={"memory": memory} if memory else {})
-        for name, memory in (("p000", ""), ("p001", "100G"), ("p002", ""), ("p003", "100G"))
-    ]
-    scripts = executor.texts(jobs)
-    assert sorted("--mem=100G" in script for script in scripts) == [False, True]
-    assert all("--array=0-1%2" in script for script in scripts)
 
 
 @pytest.mark.slow
@@ -117,17 +49,6 @@ def test_a_job_that_asks_for_cores_by_gpu_has_them_and_no_limit_of_the_shell_tha
 
 
 @pytest.mark.slow
-def test_a_list_of_partitions_is_taken_and_judged(bench: Bench) -> None:
-    words = ("cluster=dev", f"cluster.slurm_conf={bench.cluster.settings.conf}")
-    doctor = bench.perfsweep("doctor", *words, "cluster.partition=gpu,preemptible")
-    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
-    assert "in partition gpu,preemptible" in doctor.stdout
-    ex = bench.executor(partition="gpu,preemptible")
-    ex.submit([bench.job("any", "true")])
-    assert over(ex) == {"any": JobState.ENDED}
-
-
-@pytest.mark.slow
 def test_scratch_is_a_folder_of_the_job_and_gone_after_it(bench: Bench) -> None:
     ex = bench.executor(scratch=str(bench.folder / "node"))
     ex.submit(
@@ -141,39 +62,6 @@ def test_scratch_is_a_folder_of_the_job_and_gone_after_it(bench: Bench) -> None:
     assert over(ex) == {"one": JobState.ENDED}
     assert re.fullmatch(r"perfsweep-\d+\n", bench.text("seen"))
     until(lambda: not list((bench.folder / "node").iterdir()), "its removal")
-
-
-@pytest.mark.slow
-def test_scratch_that_is_not_there_ends_the_job_and_is_named(bench: Bench) -> None:
-    ex = bench.executor(scratch="/proc/nowhere")
-    ex.submit([bench.job("one", "touch ran")])
-    assert over(ex) == {"one": JobState.FAILED}
-    assert (
-        "cluster.setup for cluster.scratch ended with status 1: export PERFSWEEP_SCRATCH="
-        in ex.notes()["one"]
-    )
-    assert not bench.text("ran")
-
-
-@pytest.mark.slow
-def test_the_way_out_is_inherited_and_its_password_written_nowhere(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("https_proxy", "http://me:hush-hush@proxy:3128")
-    monkeypatch.setenv("SSL_CERT_FILE", "/etc/site.pem")
-    ex = bench.executor()
-    ex.submit(
-        [
-            bench.job(
-                "one",
-                '[ "$https_proxy" = http://me:"hush-hush"@proxy:3128 -a $SSL_CERT_FILE = /etc/site.pem ]',
-            )
-        ]
-    )
-    assert over(ex) == {"one": JobState.ENDED}
-    submissions = [file for file in (bench.folder / "submissions").rglob("*") if file.is_file()]
-    written = [file for file in submissions if "hush-hush" in file.read_text(errors="replace")]
-    assert [file.suffix for file in written] == [".json"], "only the test's own command has it"
 
 
 @pytest.mark.slow
@@ -319,32 +207,3 @@ sweeps:
       poll_max_s: 0.5
       fs_delay_s: 1
 """
-
-
-@pytest.mark.slow
-def test_packs_that_share_a_job_are_cancelled_together(bench: Bench) -> None:
-    (bench.folder / "seen.py").write_text(OWN)
-    (bench.folder / "seen.yaml").write_text(
-        PROFILE.format(conf=bench.cluster.settings.conf, node=bench.folder / "node")
-    )
-    sweep = bench.start(
-        *(
-            "sweep",
-            "workload=seen:Seen",
-            "sweep=quick",
-            "name=seen",
-            "tracking=disabled",
-            "cluster.sbatch=['--begin=now+1hour']",
-        )
-    )
-    journal = bench.folder / "runs" / "seen" / "submissions.jsonl"
-    until(lambda: sum(bool(one.array) for one in Journal(journal).submissions.values()) == 2, "both arrays")
-    shared = next(one.names[0] for one in Journal(journal).submissions.values() if "+" in one.names[0])
-    first, second = shared.split("+")
-    alone = bench.perfsweep("cancel", "runs/seen", first)
-    assert alone.returncode == 2 and f"{first} {second} share one job" in alone.stderr
-    both = bench.perfsweep("cancel", "runs/seen", first, second)
-    assert "cancelled 1 jobs" in both.stdout, both.stdout + both.stderr
-    assert bench.perfsweep("cancel", "runs/seen").returncode == 0
-    output, _ = sweep.communicate(timeout=300)
-    assert sweep.returncode == 1 and f"{shared} broke off: cancelled" in output, output

@@ -9,13 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench import Bench
 from budget import of_its_machine
-from dev_slurm.cluster import DevCluster
 from waiting import until
 
 from perfsweep.pipelines.config.types import (
@@ -32,29 +30,20 @@ from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
 from perfsweep.workloads.api import Device
 
-ARMS = PACKS = 1000
+ARMS = 1000
 
 
-def large(
-    bench: Bench, arms: int = ARMS, arms_per_pack: int = ClusterConfig.arms_per_pack
-) -> tuple[SweepFolder, Manifest, ClusterConfig]:
-    """Plan and prepare a sweep of so many arms."""
+def large(bench: Bench) -> tuple[SweepFolder, Manifest, ClusterConfig]:
+    """Plan and prepare a sweep of a thousand arms."""
     conf = str(bench.cluster.settings.conf)
     # Held: the queue takes all of it and nothing runs.
-    cluster = ClusterConfig(
-        executor="slurm",
-        slurm_conf=conf,
-        gpus=0,
-        sbatch=["--hold"],
-        cpus_per_task=1,
-        arms_per_pack=arms_per_pack,
-    )
+    cluster = ClusterConfig(executor="slurm", slurm_conf=conf, gpus=0, sbatch=["--hold"], cpus_per_task=1)
     command = SweepCommand(
         workload={"name": "toys.ladder:Ladder"},
         measure=MeasureConfig(rounds=6),
         cluster=cluster,
         sweep=SweepConfig(
-            name="many", designs=[DesignConfig("ladder", levels={"size": list(range(2, arms + 1))})]
+            name="many", designs=[DesignConfig("ladder", levels={"size": list(range(2, ARMS + 1))})]
         ),
         runs=str(bench.folder / "runs"),
     )
@@ -77,13 +66,13 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[SlurmExecutor]:
     return found
 
 
-def spent_on_submitting(bench: Bench, submitted: list[SlurmExecutor], **size: int) -> tuple[Manifest, float]:
+def spent_on_submitting(bench: Bench, submitted: list[SlurmExecutor]) -> tuple[Manifest, float]:
     """Plan and submit; processor time of this process and of Slurm's clients.
 
     On a shared machine the wall clock says how busy the others are.
     """
     wall, before = time.perf_counter(), _spent_until_now()
-    folder, manifest, cluster = large(bench, **size)
+    folder, manifest, cluster = large(bench)
     launch.launch(folder, manifest, list(manifest.packs), cluster, Device())
     wall, spent = time.perf_counter() - wall, _spent_until_now() - before
     print(
@@ -110,16 +99,6 @@ def test_a_thousand_arms_are_planned_and_submitted_in_two_seconds(
     manifest, spent = spent_on_submitting(bench, submitted)
     assert len(manifest.arms) == ARMS
     assert of_its_machine(spent) < 2.0
-
-
-@pytest.mark.slow
-def test_a_thousand_packs_are_planned_and_submitted_in_three_seconds(
-    make_cluster: Callable[..., DevCluster], tmp_path: Path, submitted: list[SlurmExecutor]
-) -> None:
-    bench = Bench(make_cluster(max_array=1001), tmp_path)  # as Slurm itself has it
-    manifest, spent = spent_on_submitting(bench, submitted, arms=PACKS + 1, arms_per_pack=2)
-    assert len(manifest.packs) == PACKS
-    assert of_its_machine(spent) < 3.0
 
 
 @pytest.mark.slow

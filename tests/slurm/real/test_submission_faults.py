@@ -110,16 +110,6 @@ def test_a_submitter_killed_after_sbatch_is_found_by_its_token(bench: Bench) -> 
     assert bench.show(f"{bench.array(again)}_0")["JobState"] in ("COMPLETED", "COMPLETING", "RUNNING")
 
 
-def test_a_submitter_killed_before_sbatch_has_submitted_nothing(bench: Bench) -> None:
-    ex = bench.executor()
-    lost = ex.journal.submitting(["p000"], None)  # and then it was killed
-    again = bench.executor()
-    again.submit([bench.job("p000", "echo try >> tries")])
-    assert over(again) == {"p000": JobState.ENDED}
-    assert bench.cluster.client("squeue", "--me", "-h", "-t", "all", "-n", f"bench.{lost.token}") == ""
-    assert bench.text("tries") == "try\n"
-
-
 def test_a_job_number_given_out_again_is_not_ours(bench: Bench) -> None:
     """After a crash of the controller a number may belong to somebody else's job."""
     foreign = bench.cluster.client(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bench import Bench, alive, command
+from bench import Bench, alive
 from waiting import until
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.locks import newest
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm.journal import Journal
@@ -95,16 +90,6 @@ def test_a_collecting_job_writes_the_comparison_with_nobody_logged_in(done: tupl
     assert "work=single" in bench.text("runs/toy/packs/collect/log.txt")
 
 
-@pytest.mark.slow
-def test_the_same_sweep_again_submits_nothing(done: tuple[Bench, str]) -> None:
-    bench, _ = done
-    before = bench.text("runs/toy/submissions.jsonl")
-    again = bench.perfsweep(*bench.sweep())
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "6 of 6 rounds are there already" in again.stdout
-    assert bench.text("runs/toy/submissions.jsonl") == before
-
-
 def test_jobs_run_what_was_submitted(done: tuple[Bench, str]) -> None:
     bench, _ = done
     snapshot = code_snapshot.latest(folder(bench).code_dir)
@@ -124,15 +109,6 @@ def test_status_and_logs_need_nothing_but_the_folder(done: tuple[Bench, str]) ->
 
 
 @pytest.mark.slow
-def test_a_dry_run_prints_the_script_and_submits_nothing(bench: Bench) -> None:
-    dry = bench.perfsweep(*bench.sweep("dry_run=true"))
-    assert dry.returncode == 0, dry.stderr
-    assert "#SBATCH --array=0-0%1" in dry.stdout
-    assert "srun --unbuffered" in dry.stdout
-    assert not (bench.folder / "runs").exists()
-
-
-@pytest.mark.slow
 def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
     first = bench.start(*bench.sweep(*SLOW_TOY))
     until(lambda: round_done(bench, 0), "the first round")
@@ -147,44 +123,6 @@ def test_ctrl_c_detaches_and_another_shell_waits(bench: Bench) -> None:
     assert waited.returncode == 0, waited.stdout + waited.stderr
     assert "work=single" in waited.stdout
     assert set(pure_rounds(bench).values()) == {0}, "nothing was started twice"
-
-
-@pytest.mark.slow
-def test_a_second_ctrl_c_on_a_terminal_offers_to_cancel(bench: Bench) -> None:
-    person, terminal = pty.openpty()
-    sweep = subprocess.Popen(
-        command(*bench.sweep(*SLOW_TOY)),
-        env=bench.env({}),
-        cwd=bench.folder,
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-    )
-    os.close(terminal)
-    heard: list[bytes] = []
-
-    def says(words: bytes) -> bool:
-        while select.select([person], [], [], 0)[0]:
-            assert sweep.poll() is None, b"".join(heard)
-            heard.append(os.read(person, 4096))
-        return words in b"".join(heard)
-
-    try:
-        until(lambda: says(b"toy") and round_done(bench, 0), "the first round")
-        sweep.send_signal(signal.SIGINT)
-        until(lambda: says(b"Ctrl-C again"), "the offer")
-        sweep.send_signal(signal.SIGINT)
-        until(lambda: says(b"y/N"), "the question")
-        os.write(person, b"y\n")
-        until(lambda: says(b"cancelled"), "the cancelling")
-        assert sweep.wait(timeout=120) == 130
-    finally:
-        sweep.kill()
-        os.close(person)
-    until(
-        lambda: bench.show(f"{array(bench)}_0")["JobState"] == "CANCELLED",
-        "the cancelling by Slurm's own word",
-    )
 
 
 @pytest.mark.slow
@@ -241,58 +179,6 @@ def test_a_warned_pack_stops_between_rounds_and_requeues_itself(bench: Bench) ->
 
 
 @pytest.mark.slow
-def test_of_two_live_copies_the_later_measures_and_the_earlier_stops(bench: Bench) -> None:
-    sweep = bench.start(*bench.sweep(*SLOW_TOY))
-    until(lambda: round_done(bench, 0), "the first round")
-    jobs_file = next(bench.folder.glob("runs/toy/submissions/*.json"))
-    job = json.loads(jobs_file.read_text())["jobs"][0]
-    script = bench.folder / "second.sh"
-    words = " ".join(f"'{w}'" for w in job["command"]).replace("'{python}'", sys.executable)
-    script.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH='{job['env']['PYTHONPATH']}' PYTHONSAFEPATH=1\nexec {words}\n"
-    )
-    second = bench.cluster.client(
-        "sbatch", "--parsable", "--mem=3000", "-o", str(bench.folder / "second.log"), str(script)
-    ).strip()
-    until(lambda: newest(folder(bench), "p000") == 1, "the second copy")
-    first = f"{array(bench)}_0"
-    until(
-        lambda: "attempt 0 stops here" in bench.text("runs/toy/packs/p000/log.txt"), "the first copy's stop"
-    )
-    # At once: Slurm forgets a job some time after its end, and the second copy may take longer than that.
-    until(lambda: bench.show(first)["JobState"] == "FAILED", "the first copy's end")
-    assert bench.show(first)["ExitCode"] == "76:0"
-    until(lambda: bench.show(second)["JobState"] == "COMPLETED", "the second copy's end")
-    sweep.communicate(timeout=120)
-    attempts = pure_rounds(bench)
-    assert attempts[0] == 0 and attempts[7] == 1
-
-
-@pytest.mark.slow
-def test_inside_an_allocation_a_sweep_runs_there(bench: Bench) -> None:
-    log = bench.folder / "inside.log"
-    script = shlex.join([sys.executable, "-m", "perfsweep.pipelines.cli", *bench.sweep()])
-    job = bench.cluster.client(
-        "sbatch",
-        "--parsable",
-        "--mem=3000",
-        f"--chdir={bench.folder}",
-        "-o",
-        str(log),
-        "--wrap",
-        script,
-        env=bench.env({}),
-    ).strip()
-    until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
-    sentence = (
-        f"inside Slurm job {job}: measuring in this allocation; cluster.submit_inside=true submits jobs"
-    )
-    assert sentence in log.read_text()
-    assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
-    assert '"executor": "local"' in bench.text("runs/toy/submissions.jsonl")
-
-
-@pytest.mark.slow
 def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None:
     script = Path(__file__).parents[3] / "slurm" / "sweep.sbatch"
     perfsweep = Path(sys.executable).with_name("perfsweep")
@@ -315,25 +201,6 @@ def test_sweep_sbatch_runs_a_whole_sweep_in_one_allocation(bench: Bench) -> None
     until(lambda: bench.show(job)["JobState"] in ("COMPLETED", "FAILED"), "its end")
     assert bench.show(job)["JobState"] == "COMPLETED", log.read_text()
     assert "work=single" in log.read_text()
-
-
-@pytest.mark.slow
-def test_what_the_site_refuses_is_one_sentence_and_status_2(bench: Bench) -> None:
-    refused = bench.perfsweep(*bench.sweep("cluster.partition=nowhere"))
-    assert refused.returncode == 2
-    assert "Slurm refuses cluster.partition=nowhere" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.slow
-def test_held_jobs_end_the_command_with_status_3(bench: Bench) -> None:
-    blocker = bench.cluster.client("sbatch", "--parsable", "--wrap=exit 1", "-o", "/dev/null").strip()
-    until(lambda: bench.show(blocker)["JobState"] == "FAILED")
-    options = (f"cluster.sbatch=['--dependency=afterok:{blocker}']", "cluster.kill_invalid_dep=false")
-    held = bench.perfsweep(*bench.sweep(*options))
-    assert held.returncode == 3, held.stdout + held.stderr
-    assert "p000: pending: DependencyNeverSatisfied" in held.stdout
-    assert "perfsweep cancel runs/toy" in held.stdout
 
 
 @pytest.mark.slow

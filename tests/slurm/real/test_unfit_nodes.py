@@ -13,14 +13,9 @@ from perfsweep.slurm.states import End
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("packs", [1, 2], ids=["a pack", "packs that share a job"])
-def test_a_sweep_on_gpus_that_torch_does_not_see_ends_at_once_with_one_sentence(
-    bench: Bench, packs: int
-) -> None:
+def test_a_sweep_on_gpus_that_torch_does_not_see_ends_at_once_with_one_sentence(bench: Bench) -> None:
     """The nodes of this cluster pretend their GPUs, and the torch of the tests is one for the CPU."""
-    shared = (
-        ("cluster.packs_per_job=2", "axes.slab=[2,3,4,5]", "cluster.arms_per_pack=2") if packs > 1 else ()
-    )
+    shared = ("cluster.packs_per_job=2", "axes.slab=[2,3,4,5]", "cluster.arms_per_pack=2")
     done = bench.perfsweep(*bench.sweep("cluster.gpus=1", *shared))
     assert done.returncode == 1, done.stdout + done.stderr
     said = " ".join(done.stdout.split())

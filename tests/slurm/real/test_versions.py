@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 
 import pytest
 from bench import Bench
-from git_repository import commit, git, state
-from versioned import scripted, work
-
-from perfsweep.pipelines.exits import SOME_FAILED
+from git_repository import git, state
+from versioned import scripted
 
 pytestmark = pytest.mark.slow
 
@@ -19,9 +15,6 @@ FEW = (
     *("measure.iterations=10", "measure.warmup_max=10", "measure.evidence_iterations=4", "measure.rounds=3"),
     *("measure.servers=1", "measure.repeats=0", "measure.timed_parity=false", "tracking=disabled"),
 )
-
-PRINTS = "import work\nwork.burn()\nprint('{\"loss\":', work.SCALE, '}')\n"
-"""A program that takes time and tells its loss."""
 
 
 def place(bench: Bench, folder: str) -> tuple[str, ...]:
@@ -43,19 +36,3 @@ def test_commits_of_a_script_are_arms_of_one_job_and_the_checkout_stays_as_it_is
     packs = [one.name for one in (bench.folder / "runs" / "versions" / "packs").iterdir()]
     assert packs == ["p000"]
     assert state(root) == before
-
-
-def test_a_command_is_judged_on_a_node_by_its_versions(bench: Bench) -> None:
-    root = scripted(bench.folder / "repo")
-    git(root, "reset", "-q", "--hard", "slow")
-    commit(root, {"train.py": PRINTS}, "printing")
-    (root / "work.py").write_text(work(scale=1.5))
-    program = ("workload=command", f"workload.command={sys.executable} -S train.py")
-    told = ("workload.evidence.json=[loss]", "measure.budget_s=1", "measure.servers=1", "measure.repeats=0")
-    asked = ("judge", "printing", "--json", "--", *program, *told, *place(bench, "runs"))
-    done = bench.perfsweep(*asked, cwd=root)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["verdict"]) == (SOME_FAILED, "different results"), found
-    assert found["deviation"].startswith("loss: 0.5"), found
-    assert [one.name for one in bench.folder.glob("runs/*/submissions.jsonl")], "it was measured by jobs"
