@@ -23,12 +23,9 @@ from perfsweep.pipelines.plan.plan import load_workload, make_plan, single_arm
 from perfsweep.pipelines.profiling.profile_trials import wanted
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.slurm.site import Shape
+from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.latentwire.workload import LatentWire
-from perfsweep.workloads.probe1d.workload import Probe1D
 from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.workload import Prover
-from perfsweep.workloads.spd.workload import Spd
 
 QUICK = ("README.md", "index.md")
 
@@ -79,8 +76,8 @@ def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     # Models, data and checkpoints that the pages name are the reader's.
-    for workload in (LatentWire, Probe1D, Prover, Spd):
-        monkeypatch.setattr(workload, "planned", lambda config: config)
+    for name in ("latentwire", "probe1d", "prover", "spd"):
+        monkeypatch.setattr(registry.declared(name), "planned", lambda config: config)
     own = ProverConfig(data="kinship").problem
     monkeypatch.setattr(ProverConfig, "problem", own)
     return tmp_path
