@@ -282,6 +282,11 @@ class Training(Workload):
         loss = self._parts.loss(self._forward, *batches.arguments(piece))
         if not isinstance(loss, Mapping):
             return loss, None
+        if taken := {"iteration", "loss"} & loss.keys():
+            raise ConfigError(
+                f"the loss has a term called {min(taken)}, and its terms are added up; return the total"
+                " alone, or name its terms otherwise"
+            )
         self._losses.names = tuple(loss)
         terms = torch.stack(list(loss.values()))
         return terms.sum(), terms.detach()
