@@ -12,8 +12,8 @@ from perfsweep.pipelines.store.files import refusal
 from perfsweep.pipelines.store.locks import vanished
 from perfsweep.pipelines.store.records import TrialRecord
 
-LEAST_BYTES = 2**16
-"""Free space below which a trial that left no record could not write it."""
+LEAST_BYTES, LEAST_FILES = 2**16, 16
+"""Free space, and files, below which a trial that left no record could not write it."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -39,7 +39,8 @@ def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | N
         if not (folder / "spec.json").exists():  # which was there before the trial began
             raise vanished(folder.parents[2])
         disk = os.statvfs(folder)
-        if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
+        no_files = disk.f_files > 0 and disk.f_favail < LEAST_FILES  # some file systems count no files
+        if no_files or disk.f_bavail * disk.f_frsize < LEAST_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         if ended is not None and ended.failure.type == NOT_WRITTEN:  # on a disk that has room again
             raise OSError(errno.EIO, "a trial could not write there what came of it", str(folder))

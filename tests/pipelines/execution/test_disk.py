@@ -122,12 +122,14 @@ def fill(disk: Path, left: int = 0) -> Path:
     return filler
 
 
-def fill_with_files(disk: Path) -> None:
-    """Use up what a quota of files leaves; every byte is still free."""
+def fill_with_files(disk: Path, left: int = 0) -> None:
+    """Use up all but `left` of what a quota of files leaves; every byte is still free."""
     (disk / "filler").mkdir()
     with suppress(OSError):
         for number in range(FILES):
             (disk / "filler" / str(number)).touch()
+    for number in range(left):
+        (disk / "filler" / str(number)).unlink()
 
 
 def records(folder: SweepFolder) -> dict[Path, bytes]:
@@ -138,6 +140,20 @@ def outcomes(folder: SweepFolder) -> set[str]:
     progress = read_progress(folder, folder.read_manifest())
     timed = [one for tries in progress.timing.values() for arms in tries.values() for one in arms.values()]
     return {one.record.outcome.value for one in [*timed, *progress.other.values()]}
+
+
+@pytest.mark.parametrize("fill_up", [fill, fill_with_files, partial(fill_with_files, left=3)])
+def test_a_trial_that_wrote_nothing_on_a_full_disk_is_told_that_it_is_full(
+    small_disk: Path, fill_up: Callable[[Path], object]
+) -> None:
+    folder = small_disk / "sweep/trials/arm/p000-r0-a0"
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text("{}")
+    refuse_disk(folder, None, termination_of(1, False))
+    fill_up(small_disk)
+    with pytest.raises(OSError) as refused:
+        refuse_disk(folder, None, termination_of(UNWRITTEN, False))
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(folder))
 
 
 @pytest.mark.slow
