@@ -109,7 +109,7 @@ class Ruler:
         moved = {name: value for name, value in arm.levels.items() if value != base.levels.get(name)}
         claims = [claim for claim in self.claims if any(dict(levels) == moved for levels in claim.arms)]
         return tuple(
-            self._about_effect(claim, result, arm, estimate, judgement)
+            self._about_effect(claim, result, arm, moved, estimate, judgement)
             for claim in claims
             if claim.against.items() <= base.levels.items()
         )
@@ -119,6 +119,7 @@ class Ruler:
         claim: Claim,
         result: EffectResult,
         arm: Arm,
+        moved: Levels,
         estimate: Estimate | None,
         judgement: Judgement | None,
     ) -> RuledClaim:
@@ -127,7 +128,9 @@ class Ruler:
         if obstacle := self._obstacle(claim):
             return RuledClaim(claim, subject, effect.design, Ruling.NOT_MEASURABLE, obstacle)
         if result.outcome:
-            return RuledClaim(claim, subject, effect.design, Ruling.UNDECIDED, result.word)
+            refused = _levels_refusal(moved, self.toggles, self.records.device())
+            ruling = Ruling.NOT_MEASURABLE if refused else Ruling.UNDECIDED
+            return RuledClaim(claim, subject, effect.design, ruling, refused or result.word)
         if claim.kind == "predicate":
             return self._about_arm(claim, arm, subject, effect.design, result.verdict)
         figure = SPEED

@@ -112,6 +112,9 @@ def _entry(
         against = {row["ruling"]: row for row in reversed(rows) if _WEIGHT.get(row["ruling"]) == DECIDED}
         against.pop(rows[0]["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
+        if rows[0]["ruling"] == Ruling.REFUTED:  # as far as its ways can be measured here
+            refused = {row["reason"] for row in rows if row["ruling"] == Ruling.NOT_MEASURABLE}
+            also += [f"{Ruling.NOT_MEASURABLE.value}: {reason}" for reason in sorted(refused)]
         return Entry(workload, claim, rows[0]["ruling"], "; ".join([_evidence(rows[0]), *also]))
     standing = [obstacles(claim, toggles, device) for device in devices]
     if all(standing):

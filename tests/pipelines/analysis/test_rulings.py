@@ -122,6 +122,30 @@ def test_a_predicate_about_an_arm_without_an_effect_is_ruled_and_once(command, m
     assert ruled(compared(*made), "the naive path takes time").ruling is Ruling.CONFIRMED
 
 
+def test_a_way_that_this_device_refuses_is_not_measurable_and_leaves_the_claim_refuted(
+    command, monkeypatch
+) -> None:
+    ways = claim("one way or the other", {"work": "single"}, {"device_only": "on"}, low=1.5)
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"], "device_only": ["on"]})
+    made = with_claims(monkeypatch, command, ways, design=design, time_of=lambda levels: 1.0)
+    folder, manifest = made
+    (refused,) = [arm.id for arm in manifest.arms if arm.levels["device_only"] == "on"]
+    for file in folder.path.glob(f"trials/{refused}/*/record.json"):
+        change(file, outcome="unsupported", failure={"type": "X", "message": "no"})
+    found = {one.subject: (one.ruling, one.reason) for one in compared(folder, manifest).rulings}
+    assert found == {
+        "work=single": ("refuted", ""),
+        "device_only=on": ("not measurable here", "device_only=on needs a GPU"),
+    }
+    rows = [
+        ruling_row(ruling="refuted", subject="work=single"),
+        ruling_row(ruling="not measurable here", subject="device_only=on", reason="device_only=on needs a GPU"),
+    ]
+    (entry,) = ledger("w", [FASTER], TOGGLES, table(*rows), CPU)
+    assert entry.ruling == "refuted"
+    assert entry.evidence.endswith("; not measurable here: device_only=on needs a GPU")
+
+
 def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:
     return record("a", round=0, region_ns=region_ns, iterations=iterations, units=units)
 
