@@ -8,7 +8,6 @@ import os
 import readline  # noqa: F401 - see below
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,16 +50,6 @@ pytest_plugins = ["budget"]
 TOY = "toys.spinner:Spinner"
 
 MakeCommand = Callable[..., SweepCommand]
-
-
-END = float(os.environ.get("PERFSWEEP_TESTS_END", "inf"))
-"""Time of day after which no test starts: a slow machine of CI runs what fits, and says what did not."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    if time.time() > END:
-        pytest.skip("no time left on this machine")
 
 
 def pytest_collection_finish() -> None:
