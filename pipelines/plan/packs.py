@@ -61,18 +61,29 @@ def packs_of(
     *,
     by_exec: bool = False,
 ) -> tuple[Pack, ...]:
-    """Cut effects into packs: an effect's arms share one, and the `always` arms are in each."""
-    groups: list[dict[str, None]] = []
-    for effect in effects:
-        needed = dict.fromkeys([*(arm for pair in effect.pairs for arm in pair), *effect.contrast])
-        if not groups or len({*groups[-1], *needed}) > command.cluster.arms_per_pack:
-            groups.append(dict.fromkeys(always))
-        groups[-1].update(needed)
+    """Cut effects into packs: an effect's arms share one, and the `always` arms are in each.
+
+    Arms that must start by exec, and what is compared with them, get packs of their own: the others fork,
+    and import nothing.
+    """
+    groups: list[tuple[str, dict[str, None]]] = []
+    needed = [
+        dict.fromkeys([*always, *(arm for pair in effect.pairs for arm in pair), *effect.contrast])
+        for effect in effects
+    ]
+    starts = [
+        "exec" if by_exec or any(cls.needs_exec(arms[arm].levels) for arm in own) else "fork"
+        for own in needed
+    ]
+    for start, own in sorted(zip(starts, needed, strict=True), key=lambda pair: pair[0] == "exec"):
+        last = {*groups[-1][1], *own} if groups and groups[-1][0] == start else None
+        if last is None or len(last) > command.cluster.arms_per_pack:
+            groups.append((start, {}))
+        groups[-1][1].update(own)
     measured = command.measure
     packs = []
-    for number, group in enumerate(groups):
+    for number, (start, group) in enumerate(groups):
         name = f"p{number:03d}"
         orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
-        start = "exec" if by_exec or any(cls.needs_exec(arms[arm].levels) for arm in group) else "fork"
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)

@@ -97,7 +97,7 @@ _CONTEXT = (
         _NAIVE,
         "n_fail/failing_passes",
         935,
-        **_DEAD,
+        setting={**_FULL, **_PASSES},
     ),
     _fact(
         CONTEXT,

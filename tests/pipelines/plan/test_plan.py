@@ -78,6 +78,17 @@ def test_a_pack_starts_by_exec_only_when_a_level_sets_variables_or_ranks(command
     assert starts == {"work": "fork", "variable": "exec", "group": "exec"}
 
 
+def test_arms_that_fork_share_no_pack_with_one_that_cannot(command) -> None:
+    design = DesignConfig("one_at_a_time", toggles=["variable", "work", "group", "half"])
+    manifest = plan.make_plan(command(design), CPU)
+    label = {arm.id: arm.label for arm in manifest.arms}
+    packs = {pack.start: {label[arm] for arm in pack.orders[0]} for pack in manifest.packs}
+    assert packs == {
+        "fork": {"baseline", "work=single", "half=on"},
+        "exec": {"baseline", "variable=on", "group=two"},
+    }
+
+
 @pytest.mark.parametrize(
     ("toggle", "cluster", "said"),
     [
