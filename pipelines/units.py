@@ -40,10 +40,16 @@ def _digits(factor: float, like: float | None = None) -> str:
     return f"{factor:,.{places}f}"
 
 
+MEANINGLESS = 100.0
+"""Ratio of an interval's ends above which two rounds that differ have given it, and it says nothing."""
+
+
 def bounds_text(ratio: float | None, low: float | None, high: float | None) -> str:
     """Two ends of an interval, as factors in the direction that `speed` and `amount` name."""
     if ratio is None or low is None or high is None:
         return ""
+    if high > MEANINGLESS * low:
+        return "unknown"
     ends = (1 / high, 1 / low) if ratio < 1 else (low, high)
     return " .. ".join(_digits(end, like=max(ratio, 1 / ratio)) for end in ends)
 

@@ -35,6 +35,7 @@ def test_an_interval_has_the_direction_and_the_digits_of_its_factor_and_reads_fr
     assert bounds_text(1 / 250, 1 / 278, 1 / 225) == "225 .. 278"
     assert bounds_text(3.0, 2.5, 3.5) == "2.50 .. 3.50"
     assert bounds_text(0.9, None, 1.0) == ""
+    assert bounds_text(1.78, 0.0004, 6647.0) == "unknown"
 
 
 @pytest.mark.parametrize(
