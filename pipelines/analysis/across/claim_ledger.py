@@ -13,6 +13,7 @@ import polars as pl
 from perfsweep.pipelines.analysis.effect_result import evidence_text
 from perfsweep.pipelines.analysis.rulings import SCHEMA, obstacle_text, obstacles, refusal
 from perfsweep.pipelines.statistics.claim_rules import Ruling
+from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
@@ -130,9 +131,14 @@ def _entry(
 
 
 def _first_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put what is still open before a refutation: one way to do it may fail while another is undecided."""
+    """Put what is still open before a refutation: one way to do it may fail while another is undecided.
+
+    A way that changes results is not open: no time of it would count.
+    """
     best = {row["subject"]: row for row in reversed(rows)}.values()
-    open_ways = [row for row in best if row["ruling"] == Ruling.UNDECIDED]
+    open_ways = [
+        row for row in best if row["ruling"] == Ruling.UNDECIDED and row["reason"] != Verdict.DIFFERENT
+    ]
     if rows[0]["ruling"] != Ruling.REFUTED or not open_ways:
         return rows
     return [open_ways[-1], *rows]

@@ -223,12 +223,13 @@ def test_a_decided_sweep_counts_more_than_an_undecided_one_and_another_workloads
     assert ledger("w", [FASTER], TOGGLES, table(*rows), CPU)[0].ruling == "refuted"
 
 
-@pytest.mark.parametrize("other", ["undecided", "refuted", "confirmed"])
+@pytest.mark.parametrize("other", ["undecided", "undecided: different", "refuted", "confirmed"])
 def test_what_one_way_refutes_stays_open_while_another_way_is_undecided(other):
-    rows = [ruling_row(ruling="refuted"), ruling_row(ruling=other, subject="pin=on", design="arms")]
-    (entry,) = ledger("w", [FASTER], TOGGLES, table(*rows), CPU)
+    ruling, _, reason = other.partition(": ")
+    second = ruling_row(ruling=ruling, reason=reason, subject="pin=on", design="arms")
+    (entry,) = ledger("w", [FASTER], TOGGLES, table(ruling_row(ruling="refuted"), second), CPU)
     expected = "undecided" if other == "undecided" else "refuted"
-    assert (entry.ruling, "but " in entry.evidence) == (expected, other != "refuted")
+    assert (entry.ruling, "but " in entry.evidence) == (expected, other in ("undecided", "confirmed"))
 
 
 @pytest.mark.parametrize(
