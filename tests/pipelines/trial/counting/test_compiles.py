@@ -38,21 +38,6 @@ def compiled() -> Iterator[Compiled]:
     torch._dynamo.reset()
 
 
-def test_a_mode_alone_would_make_a_compiled_arm_eager_for_good(compiled: Compiled) -> None:
-    """Why `Counting` switches compilation off; when this fails, torch has changed and the stance may go."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Bystander(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    compiled.model(rows())
-    with Bystander():
-        compiled.model(rows())
-    compiled.model(rows())
-    assert compiled.runs == 1
-
-
 def test_compiled_code_is_still_used_after_counting(compiled: Compiled) -> None:
     compiled.model(rows())
     with CompileCounting() as compiling:
