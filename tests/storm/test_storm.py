@@ -1,4 +1,4 @@
-"""A minute of one storm over real sweeps on this machine: whatever falls, the same command finishes them."""
+"""Half a minute of a storm over real sweeps on this machine: whatever falls, one command finishes them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from storm.world import world
 
 pytestmark = pytest.mark.slow
 
-SEED, SECONDS = 4, 60.0
+SEED, SECONDS = 4, 25.0
 
 
-def test_a_minute_of_faults_loses_nothing_doubles_nothing_and_leaves_nothing() -> None:
+def test_half_a_minute_of_faults_loses_nothing_doubles_nothing_and_leaves_nothing() -> None:
     said: list[str] = []
     with world() as place:
         faults = [FAULTS[name] for name in sorted(FAULTS) if not FAULTS[name].slurm]
         outcome = Storm(place, SEED, faults, said.append).rage(SECONDS)
     assert not outcome.violations, "\n".join(said)
-    assert outcome.struck.total() >= 5 and outcome.trials >= 20 and outcome.sweeps.total() >= 1, outcome
+    assert outcome.struck.total() >= 3 and outcome.trials >= 10 and outcome.sweeps.total() >= 1, outcome

@@ -88,8 +88,6 @@ class Machine:
 
 
 SHARED = Machine()
-CALM = Machine(spikes=0.0)
-PROCESSES = Machine(noise=0.03, spikes=0.0, process=0.01)
 TRIALS = Machine(node=0.0, noise=0.01, correlation=0.0, spikes=0.0)
 """Whole trials instead of iterations: `iterations=1`, and what is said of one is said of the other."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from measured import change, compared, simulated, spec_of
+from measured import change, compared, simulated, spec_of, write
 from planned_sweeps import record
 from toys.spinner import Spinner
 
@@ -78,8 +78,10 @@ def test_less_memory_is_more_than_an_allocators_rounding(
 
 def test_a_predicate_shows_its_own_figure_and_never_a_speed(command, monkeypatch) -> None:
     folder, manifest = counted_sweep(command, monkeypatch, {"work": "single"})
-    one = ruled(compared(folder, manifest), "counts four")
+    found = compared(folder, manifest)
+    one = ruled(found, "counts four")
     assert (one.text, one.ratio) == ("confirmed: it acts, and is faster here (count 4)", None)
+    assert ruled(found, "a cache halves compiling").value == pytest.approx(0.1)
 
 
 def test_a_figure_of_an_arm_that_computes_something_different_confirms_nothing(command, monkeypatch) -> None:
@@ -96,10 +98,15 @@ def counted_sweep(command, monkeypatch, arm: dict, trace: float = 1.0) -> tuple[
         command,
         claim("counts four", arm, kind="predicate", figure="count", low=4, high=4),
         claim("keeps results", arm, kind="predicate", figure="results_kept", low=1),
+        claim("a cache halves compiling", arm, kind="predicate", figure="warm_compile_s/compile_s", high=0.5),
         design=DesignConfig("one_at_a_time", levels={"work": ["single"]}),
         time_of=lambda levels: 1.0 if levels["work"] == "single" else 2.0,
     )
-    spec = spec_of(manifest, manifest.effects[0].pairs[0][0], "p000", None, Kind.EVIDENCE)
+    name = manifest.effects[0].pairs[0][0]
+    spec = spec_of(manifest, name, "p000", None, Kind.EVIDENCE)
+    write(folder, spec_of(manifest, name, "p000", None, Kind.COUNTING), counters={"compile_s": 20.0})
+    for file in folder.path.glob(f"trials/{name}/*-r*/record.json"):
+        change(file, compile_s=2.0)
     write_evidence(folder.trial_dir(spec), Evidence({"trace": trace * np.ones(4)}, {"count": 4.0}))
     return folder, manifest
 

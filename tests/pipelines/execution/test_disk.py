@@ -20,7 +20,7 @@ from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.spawn import termination_of
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, TrialRecord
+from perfsweep.pipelines.store.records import Failure, Kind, Manifest, Outcome, SweepFolder, TrialRecord
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.workloads.api import Device
 
@@ -89,7 +89,7 @@ def test_any_other_failure_is_the_arms(trial: Path, message: str | None) -> None
 
 SIZE, FILES = 16 * 2**20, 400
 BEFORE = 6
-"""Records that are there when the disk fills up, of the 16 that the sweep wants."""
+"""Records that are there when the disk fills up, of the 12 that the sweep wants."""
 
 
 @pytest.fixture
@@ -156,26 +156,24 @@ def test_a_trial_that_wrote_nothing_on_a_full_disk_is_told_that_it_is_full(
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(folder))
 
 
+def planned(command: Callable, runs: Path) -> tuple[SweepFolder, Manifest]:
+    """A sweep of two arms that is ready to run."""
+    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
+    manifest = plan.make_plan(command(design, measure={"rounds": 4}, runs=str(runs)), Device())
+    folder = SweepFolder(runs / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder, manifest
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk is root's")
-@pytest.mark.parametrize(
-    "fill_up",
-    [fill, partial(fill, left=12_288), fill_with_files],
-    ids=["to the last byte", "but for a few small files", "to the last file"],
-)
 def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
-    command: Callable, small_disk: Path, capsys: pytest.CaptureFixture[str], fill_up: Callable[[Path], object]
+    command: Callable, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    toy = command(
-        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
-        measure={"rounds": 6},
-        runs=str(small_disk),
-    )
-    manifest = plan.make_plan(toy, Device())
-    folder = SweepFolder(small_disk / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    """But for a few small files, which is what those that write find hardest to tell from room."""
+    folder, manifest = planned(command, small_disk)
     filler = threading.Thread(
-        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), fill_up(small_disk))
+        target=lambda: (until(lambda: len(records(folder)) >= BEFORE), fill(small_disk, left=12_288))
     )
     filler.start()
     assert pack.main([str(folder.path), "p000"]) == pack.CANNOT_WRITE
@@ -198,14 +196,7 @@ def test_a_disk_that_fills_up_costs_no_record_and_blames_no_arm(
 def test_a_folder_that_is_moved_away_ends_its_pack_and_continues_once_it_is_back(
     command: Callable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    toy = command(
-        DesignConfig("one_at_a_time", levels={"work": ["single"]}),
-        measure={"rounds": 6},
-        runs=str(tmp_path / "runs"),
-    )
-    manifest = plan.make_plan(toy, Device())
-    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, _ = planned(command, tmp_path / "runs")
     aside = tmp_path / "aside"
     mover = threading.Thread(
         target=lambda: (until(lambda: len(records(folder)) >= BEFORE), folder.path.rename(aside))

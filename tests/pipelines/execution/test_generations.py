@@ -7,39 +7,31 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
 from perfsweep.pipelines.store.trial_files import read_iterations
 from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
-IN_TURNS = {"rounds": 3, "iterations": 60, "turn_s": 0.003}
 WORK = DesignConfig("one_at_a_time", levels={"work": ["single"]})
 
-Prepare = Callable[[SweepCommand], PackRun]
 
-
-@pytest.fixture
-def prepared() -> Prepare:
-    """The only pack of a sweep, ready to run in this process."""
-
-    def prepare(command: SweepCommand) -> PackRun:
-        manifest = plan.make_plan(command, Device())
-        folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-        launch.prepare(folder, manifest, "")
-        return PackRun(folder, manifest, manifest.packs[0])
-
-    return prepare
+def planned(command: SweepCommand) -> tuple[SweepFolder, Manifest, Pack]:
+    """A sweep that is ready to run, and its only pack."""
+    manifest = plan.make_plan(command, Device())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder, manifest, manifest.packs[0]
 
 
 def timings(run: PackRun, label: str = "baseline") -> dict[int, tuple[Path, TrialRecord]]:
@@ -66,54 +58,39 @@ def turns_of(one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]) -
     return [who for who, _ in itertools.groupby(marks, key=lambda mark: mark[2])]
 
 
-def test_arms_take_turns_in_their_regions_and_never_work_at_once(command, prepared: Prepare) -> None:
-    run = prepared(command(WORK, measure=IN_TURNS))
+def test_arms_never_work_at_once_and_a_region_is_the_sum_of_its_turns_without_what_lies_between(
+    command,
+) -> None:
+    run = PackRun(*planned(command(WORK, measure={"rounds": 3, "iterations": 60, "turn_s": 0.003})))
     run.run()
     one, other = timings(run), timings(run, "work=single")
     for number in range(3):
         (here, mine), (there, its) = one[number], other[number]
         assert {mine.outcome, its.outcome} == {Outcome.OK} and mine.iterations == its.iterations == 60
         assert len(turns_of(spans(here), spans(there))) >= 4, "several turns each"
-
-
-def test_a_region_is_the_sum_of_its_turns_without_what_lies_between(command, prepared: Prepare) -> None:
-    run = prepared(command(WORK, measure=IN_TURNS))
-    run.run()
-    for folder, record in (*timings(run).values(), *timings(run, "work=single").values()):
+    for folder, record in (*one.values(), *other.values()):
         inside_ns = sum(end - start for start, end in spans(folder))
         assert record.units == 60 * 40 and record.reached > 60 + record.warmup_iterations, "some untimed"
         assert inside_ns <= record.region_ns < spans(folder)[-1][1] - spans(folder)[0][0]
 
 
 HELPED = """
-import multiprocessing, os, subprocess, sys, time
+import os, time
 from toys.spinner import Spinner
-
-SPIN = "import sys; sys.path[:] = sys.argv[2:]; import helped; helped.spin(sys.argv[1])"
-
-
-def spin(place):
-    open(place + "/" + str(os.getpid()), "w").close()
-    while True:
-        time.sleep(0.01)
 
 
 class Helped(Spinner):
     def setup(self, config, levels, context):
         super().setup(config, levels, context)
-        place, kind = os.environ["HELPERS"], os.environ["KIND"]
-        if kind == "worker":
-            self.helper = multiprocessing.get_context("fork").Process(target=spin, args=(place,), daemon=True)
-            self.helper.start()
-        elif kind == "program":
-            self.helper = subprocess.Popen([sys.executable, "-c", SPIN, place, *sys.path])
-        elif (parent := os.fork()) == 0:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            spin(place)
-        else:
+        if parent := os.fork():
             os.waitpid(parent, 0)
+            return
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        open(os.environ["HELPERS"] + "/" + str(os.getpid()), "w").close()
+        while True:
+            time.sleep(0.01)
 
     def step(self, clock):
         time.sleep(0.003)
@@ -122,11 +99,9 @@ class Helped(Spinner):
 """A workload of which each process has a helper that works on by itself, and never looks for its parent."""
 
 
-@pytest.mark.parametrize("kind", ["worker", "daemon"])
 def test_helpers_of_arms_wait_stopped_and_end_with_a_pack_that_is_killed(
-    kind: str, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KIND", kind)
     helpers = tmp_path / "helpers"
     helpers.mkdir()
     (tmp_path / "helped.py").write_text(HELPED)
@@ -135,32 +110,21 @@ def test_helpers_of_arms_wait_stopped_and_end_with_a_pack_that_is_killed(
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("HELPERS", str(helpers))
     toy = command(WORK, workload="helped:Helped", measure={"rounds": 3, "iterations": 5000})
-    manifest = plan.make_plan(toy, Device())
-    folder = SweepFolder(Path(toy.runs) / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, *_ = planned(toy)
     run = subprocess.Popen(
         [sys.executable, "-m", "perfsweep.pipelines.execution.pack", str(folder.path), "p000"],
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
     try:
-        assert eventually(lambda: states(helpers).count("T") == 1 and len(states(helpers)) == 2, 90), (
-            "of two arms in turns exactly one has a worker that is stopped"
+        until(
+            lambda: states(helpers).count("T") == 1 and len(states(helpers)) == 2,
+            "two arms in turns of which exactly one has a helper that is stopped",
         )
-        assert eventually(lambda: "T" not in states(helpers) or states(helpers).count("T") == 1, 5)
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
-    assert eventually(lambda: states(helpers) == [], 30), "stopped ones too"
-
-
-def eventually(holds: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.01)
-    return False
+    until(lambda: states(helpers) == [], "the end of all helpers, of the stopped one too")
 
 
 def states(folder: Path) -> list[str]:

@@ -28,7 +28,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.files import read_arrays
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialRecord, read_record
+from perfsweep.pipelines.store.records import Arm, Kind, Manifest, Outcome, SweepFolder, TrialRecord
 from perfsweep.workloads.api import Device
 
 LEVELS = {
@@ -253,13 +253,17 @@ def test_resume_repeats_an_unfinished_round_whole_and_nothing_else(
     assert set(trials.filter((pl.col("round") == 1) & pl.col("used"))["attempt"]) == {1}
 
 
-def evidence_of(command: SweepCommand, label: str) -> TrialRecord:
-    """Record of one arm's evidence trial, started as its pack would."""
+def begun(command: SweepCommand, label: str) -> tuple[PackRun, Arm]:
+    """The only pack of a sweep, and one of its arms."""
     manifest = plan.make_plan(command, Device())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
-    run = PackRun(folder, manifest, manifest.packs[0])
-    arm = next(arm for arm in manifest.arms if arm.label == label)
+    return PackRun(folder, manifest, manifest.packs[0]), next(a for a in manifest.arms if a.label == label)
+
+
+def evidence_of(command: SweepCommand, label: str) -> TrialRecord:
+    """Record of one arm's evidence trial, started as its pack would."""
+    run, arm = begun(command, label)
     run.support(arm, Kind.EVIDENCE)
     return run.progress.other[arm.id, Kind.EVIDENCE].record
 
@@ -273,24 +277,18 @@ def test_a_trial_past_its_time_is_ended_and_recorded_as_timeout(command) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("label", "value"), [("baseline", 0.0), ("variable=on", 1.0)])
-def test_variables_of_a_level_are_set_before_anything_is_imported(command, label: str, value: float) -> None:
-    assert (
-        evidence_of(command(DesignConfig("one_at_a_time", toggles=["variable"])), label).numbers["variable"]
-        == value
-    )
+def test_variables_of_a_level_are_set_before_anything_is_imported(command) -> None:
+    varied = command(DesignConfig("one_at_a_time", toggles=["variable"]))
+    assert evidence_of(varied, "variable=on").numbers["variable"] == 1.0
 
 
 @pytest.mark.slow
-def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command, run_sweep: Run) -> None:
-    toy = command(DesignConfig("one_at_a_time", toggles=["group"]))
-    assert evidence_of(toy, "group=two").numbers["ranks"] == 2.0
-    folder, manifest = run_sweep(toy)
-    group = next(arm.id for arm in manifest.arms if arm.label == "group=two")
-    files = list((folder.path / "trials" / group).glob("*/iterations.npz"))
-    assert files
-    for file in files:  # of rank 0, as its record is
-        assert read_arrays(file)["wall_ns"].sum() <= read_record(file.parent).region_ns
+def test_a_level_with_ranks_runs_as_a_process_group_and_writes_one_record(command) -> None:
+    run, arm = begun(command(DesignConfig("one_at_a_time", toggles=["group"])), "group=two")
+    trial = run.again(arm, Kind.TIMING)
+    assert trial.record.outcome is Outcome.OK and trial.record.numbers["ranks"] == 2.0
+    own = read_arrays(trial.folder / "iterations.npz")["wall_ns"].sum()  # of rank 0, as the record is
+    assert own <= trial.record.region_ns
 
 
 def test_an_arm_that_did_fewer_units_never_counts(command, run_sweep: Run) -> None:

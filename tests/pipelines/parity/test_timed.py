@@ -31,56 +31,36 @@ from perfsweep.workloads.api import Check, Comparator, Device, Parity
 ARMS = {"honest": ["yes"], "stale": ["yes"], "timed_half": ["stack", "prepared"]}
 
 
-Swept = tuple[PackRun, Comparison]
-
-
-def sweep(runs: Path, levels: dict[str, list[Any]], **measure: Any) -> Swept:
-    """Measure arms of the cheats, in one pack and by one server, and compare them."""
-    small = {"rounds": 2, "servers": 1, "iterations": 30, "warmup_max": 12, "seeds": 3}
+def compared(runs: Path) -> Comparison:
+    """Measure the cheats, in one pack and by one server, and compare them."""
+    small = {"rounds": 2, "servers": 1, "iterations": 30, "warmup_max": 12, "seeds": 3, "repeats": 0}
     command = SweepCommand(
         workload={"name": "toys.cheats:Cheats"},
-        measure=MeasureConfig(**small, evidence_iterations=24, counting_iterations=2, repeats=0, **measure),
+        measure=MeasureConfig(**small, evidence_iterations=24, counting_iterations=2),
         cluster=ClusterConfig(executor="inprocess"),
-        sweep=SweepConfig(name="cheats", designs=[DesignConfig("one_at_a_time", levels=levels)]),
+        sweep=SweepConfig(name="cheats", designs=[DesignConfig("one_at_a_time", levels=ARMS)]),
         runs=str(runs),
     )
     planned = plan.make_plan(command, Device())
     folder = SweepFolder(runs / planned.sweep.name)
     launch.prepare(folder, planned, "")
-    run = PackRun(folder, planned, planned.packs[0])
-    run.run()
-    return run, compare.compare(folder, planned, collect.collect(folder, planned))
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory) -> Swept:
-    return sweep(tmp_path_factory.mktemp("runs"), ARMS)
-
-
-def parity(swept: Swept, arm: str) -> tuple[ParityVerdict, str]:
-    result = next(one for one in swept[1].effects if one.arm_label == arm)
-    assert result.parity is not None
-    return result.parity.verdict, result.parity.reason
+    PackRun(folder, planned, planned.packs[0]).run()
+    return compare.compare(folder, planned, collect.collect(folder, planned))
 
 
 @pytest.mark.slow
-def test_an_arm_that_goes_stale_after_its_evidence_is_different(swept) -> None:
-    verdict, reason = parity(swept, "stale=yes")
-    assert verdict is ParityVerdict.DIFFERENT
-    assert reason.startswith("norm is 0 after ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("channel", ["stack", "prepared"])
-def test_an_arm_that_works_less_where_it_is_timed_is_different(swept, channel: str) -> None:
-    verdict, reason = parity(swept, f"timed_half={channel}")
-    assert verdict is ParityVerdict.DIFFERENT
-    assert reason.startswith("timed norm is ")
-
-
-@pytest.mark.slow
-def test_an_honest_arm_stays_identical(swept) -> None:
-    assert parity(swept, "honest=yes")[0] is ParityVerdict.IDENTICAL
+def test_an_arm_that_goes_stale_or_works_less_where_it_is_timed_is_different_and_an_honest_one_is_not(
+    tmp_path: Path,
+) -> None:
+    found = {one.arm_label: one.parity for one in compared(tmp_path).effects if one.parity}
+    for arm, reason in (
+        ("stale=yes", "norm is 0 after "),
+        ("timed_half=stack", "timed norm is "),
+        ("timed_half=prepared", "timed norm is "),
+    ):
+        assert found[arm].verdict is ParityVerdict.DIFFERENT
+        assert found[arm].reason.startswith(reason)
+    assert found["honest=yes"].verdict is ParityVerdict.IDENTICAL
 
 
 @dataclass

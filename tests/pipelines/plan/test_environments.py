@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from environments import bare
-from versioned import scripted
+from git_repository import begin, commit, state
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.provided import find_provided
+from perfsweep.pipelines.profiling.profile_trials import Profiling
 from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, SweepFolder, TrialSpec
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
@@ -24,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def asked(command, folder: Path):
-    def asked(*environments: object, kind: str = "one_at_a_time", **axes: list[object]):
-        given = command(DesignConfig(kind), workload="script")
+    def asked(*environments: object, **axes: list[object]):
+        given = command(DesignConfig("one_at_a_time"), workload="script")
         given.workload = {"name": "script", "path": "train.py", "folder": str(folder / "repo")}
         given.axes = {"environment": list(environments), **axes}
         given.runs = str(folder / "runs")
@@ -61,46 +62,51 @@ def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
     return {arm.label: manifest.sweep.trial_spec(arm, Kind.TIMING, "p000", folder) for arm in manifest.arms}
 
 
-@pytest.mark.slow
-def test_environments_cross_commits_and_each_combination_is_a_version(asked, folder: Path) -> None:
-    scripted(folder / "repo")
-    one, other = twins(folder)
-    manifest = plan.make_plan(asked(one, other, kind="factorial", commit=["base", "slow"]), Device())
-    chosen = {tuple(version.levels.values()) for version in manifest.sweep.versions}
-    assert chosen == {(commit, env) for commit in ("base", "slow") for env in (one, other)}
-    assert {effect.toggle for effect in manifest.effects} >= {"commit", "environment", "environment x commit"}
-    own = specs(manifest, folder)
-    assert len(manifest.arms) == len(own) == 4
-    assert len({spec.code for spec in own.values()}) == 2, "code is the commit's"
-    assert len({spec.installed for spec in own.values()}) == 2, "packages are the environment's"
-    assert all(not {"commit", "environment"} & set(spec.arm.levels) for spec in own.values())
+TRAIN = """
+import os, sys, torch
+import work
+os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # before torch is used: trials start by exec
+print('runs', work.SPEED, 'in', sys.prefix)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(10_000):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
 
 
 @pytest.mark.slow
-def test_a_trial_by_exec_runs_in_its_environment(asked, folder: Path, tmp_path: Path) -> None:
-    """By fork they do so in the tests of `perfsweep judge`."""
+def test_commits_and_environments_are_versions_whose_trials_have_their_own_code_and_packages(
+    asked, folder: Path, tmp_path: Path
+) -> None:
+    """By exec; by fork they do so in the tests of `perfsweep judge`."""
+    root = begin(folder / "repo")
+    commit(root, {"train.py": TRAIN, "work.py": "SPEED = 'fast'\n"}, "base")
+    commit(root, {"work.py": "SPEED = 'slow'\n"}, "slow")
+    before = state(root)
     one, other = twins(folder)
-    (folder / "train.py").write_text(
-        "import os, sys, torch\n"
-        "os.environ['TOKENIZERS_PARALLELISM'] = 'false'\n"
-        "print('runs in', sys.prefix)\n"
-        "model = torch.nn.Linear(4, 1)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
-        "for _ in range(10_000):\n"
-        "    optimizer.zero_grad()\n"
-        "    model(torch.ones(2, 4)).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    given = asked(one, other, f"{one}/bin/python")
-    given.workload = {"name": "script", "path": "train.py", "folder": str(folder)}
+    given = asked(one, other, f"{one}/bin/python", commit=["base", "slow"], zero_grad=["none"])
     manifest = plan.make_plan(given, Device())
+    rows = {(effect.toggle, effect.level) for effect in manifest.effects}
+    assert rows == {("environment", other), ("commit", "slow"), ("zero_grad", "none")}
     (refused,) = manifest.refused
     assert f"has the same interpreter and packages as environment={one}: it has no effect" in refused.reason
+    own = specs(manifest, folder)
+    assert len({spec.code for spec in own.values()}) == 2, "code is the commit's"
+    assert len({spec.installed for spec in own.values()}) == 2, "packages are the environment's"
+    assert all(not {"commit", "environment"} & set(spec.arm.levels) for spec in own.values()), (
+        "a workload is told of no version"
+    )
     assert manifest.packs[0].start == "exec"
     sweep = SweepFolder(tmp_path / "sweep")
     launch.prepare(sweep, manifest, "")
+    with pytest.raises(ConfigError, match="with versions are not profiled"):
+        Profiling(sweep, manifest, manifest.arms[0])
     run = pack.PackRun(sweep, manifest, manifest.packs[0])
-    for arm in manifest.arms:
+    for arm in (arm for arm in manifest.arms if arm.levels["zero_grad"] != "none"):
         trial = run.again(arm, Kind.EVIDENCE)
         assert trial.record.outcome is Outcome.OK, trial.record.failure
-        assert f"runs in {arm.levels['environment']}\n" in (trial.folder / "log.txt").read_text()
+        speed = {"base": "fast", "slow": "slow"}[arm.levels["commit"]]
+        assert f"runs {speed} in {arm.levels['environment']}\n" in (trial.folder / "log.txt").read_text()
+    assert state(root) == before

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from git_repository import begin, commit, state
+from git_repository import begin, commit
 from toys.spinner import Spinner
 from versioned import scripted
 
@@ -18,14 +18,11 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
 from perfsweep.pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided
 from perfsweep.pipelines.plan.version_look import Answer, Question
-from perfsweep.pipelines.profiling.profile_trials import Profiling
-from perfsweep.pipelines.store.records import Arm, Environment, Kind, Manifest, SweepFolder, TrialSpec
-from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.store.records import Arm, Environment
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.pipelines.versions.tree import Tree
 from perfsweep.workloads.api import Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.snapshot import Snapshot
 
 OWN = """
 from dataclasses import dataclass
@@ -119,45 +116,8 @@ def test_a_command_has_the_versions_of_the_python_file_that_it_names(
     assert all(tree and root / file in tree.files for tree in trees)
 
 
-def specs(manifest: Manifest, folder: Path) -> dict[str, TrialSpec]:
-    return {arm.label: manifest.sweep.trial_spec(arm, Kind.TIMING, "p000", folder) for arm in manifest.arms}
-
-
 @pytest.mark.slow
-def test_each_version_is_an_arm_with_code_of_its_own_beside_other_toggles(
-    asked, root: Path, tmp_path: Path
-) -> None:
-    before = state(root)
-    manifest = plan.make_plan(asked("base", "slow", "prose", zero_grad=["none"]), Device())
-    rows = {(effect.toggle, effect.level) for effect in manifest.effects}
-    assert rows == {("commit", "slow"), ("zero_grad", "none")}
-    assert [
-        one.level for one in manifest.refused if "same code as commit=base: it has no effect" in one.reason
-    ] == ["prose"]
-    own = specs(manifest, tmp_path)
-    assert own["baseline"].code != own["commit=slow"].code
-    assert all("commit" not in spec.arm.levels for spec in own.values()), "a workload is told of no version"
-    with pytest.raises(ConfigError, match="with versions are not profiled"):
-        Profiling(SweepFolder(tmp_path), manifest, manifest.arms[0])
-    for version in manifest.sweep.versions:
-        tree.keep(tmp_path / "code", version, ())
-    copies = {
-        one.levels["commit"]: Snapshot(tmp_path / "code" / f"sources-{one.sources[:16]}")
-        for one in manifest.sweep.versions
-    }
-    assert "100000" in copies["slow"].copies[root / "work.py"].read_text()
-    assert "10000" in copies["base"].copies[root / "work.py"].read_text()
-    assert state(root) == before
-
-
-@pytest.mark.slow
-def test_a_commit_without_other_code_leaves_nothing_to_measure(asked) -> None:
-    with pytest.raises(SameCode, match="commit=prose has the same code as commit=base"):
-        plan.make_plan(asked("base", "prose"), Device())
-
-
-@pytest.mark.slow
-def test_a_version_runs_with_its_own_defaults_and_is_asked_for_no_level_that_it_lacks(
+def test_a_version_runs_with_its_own_defaults_and_one_that_fails_is_refused_with_its_reason(
     command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = begin(tmp_path / "repo")
@@ -179,9 +139,6 @@ def test_a_version_runs_with_its_own_defaults_and_is_asked_for_no_level_that_it_
     assert sizes == {"old": 1, "new": 2}
     assert {one.toggle for one in manifest.refused} == {"bad"}
     assert all("ValueError: not ready" in one.reason for one in manifest.refused)
-    given.sweep.references["fast"] = {"commit": "old", "speed": "fast"}
-    with pytest.raises(ConfigError, match=r"commit=old: toggles.speed=fast is not a level of speed"):
-        plan.make_plan(given, Device())
 
 
 (IDLE,) = (toggle for toggle in Spinner.toggles if toggle.name == "idle")

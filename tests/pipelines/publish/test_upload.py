@@ -83,17 +83,6 @@ def run_of(backend: Loopback, built_arm: str, suffix: str = "") -> StoredRun:
     return backend.runs()[f"{IDENTITY}-{built_arm}-p000{suffix}"]
 
 
-@pytest.mark.slow
-def test_runs_that_a_server_lists_leave_no_folders_where_temporary_files_go(
-    online: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    assert send(online).complete
-    assert send(online).complete, "the second time runs are listed"
-    assert not (tmp_path / "tmp" / "team").exists()
-
-
 def test_every_row_arrives_once_with_its_number_and_its_time(sent: Sent) -> None:
     backend = sent.backend
     assert sent.done.complete
@@ -155,8 +144,10 @@ def test_what_will_be_asked_of_the_server_is_said_before_it_is(online: Built, ba
 
 
 def test_publishing_again_sends_nothing_and_a_copy_of_the_folder_neither(
-    online: Built, backend: Loopback, tmp_path: Path
+    online: Built, backend: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     send(online)
     before = len(backend.requests)
     assert notes(online) == ["already complete"] * 2
@@ -166,6 +157,7 @@ def test_publishing_again_sends_nothing_and_a_copy_of_the_folder_neither(
     assert backend.rows() == 50
     shutil.copytree(online.folder.path, tmp_path / "copy")
     assert notes(Built(SweepFolder(tmp_path / "copy"), online.manifest)) == ["already complete"] * 2
+    assert not (tmp_path / "tmp" / "team").exists(), "which listing runs makes where temporary files go"
 
 
 def test_a_new_round_is_appended_to_the_run_that_is_there(tmp_path: Path, backend: Loopback) -> None:

@@ -196,8 +196,7 @@ def test_the_oldest_writes_uploads_and_syncs_every_row(
     synced, sent = build(tmp_path / "synced"), build(tmp_path / "sent", mode="online")
     (sent.folder.wandb_dir / "sweep.id").write_text("07e400")
     assert "51 of 51 rows" in run("perfsweep.pipelines.cli", "publish", "--offline", str(synced.folder.path))
-    for folder in sorted(synced.folder.wandb_dir.glob("offline-run-*")):
-        run("wandb", "sync", str(folder))
+    run("wandb", "sync", *map(str, sorted(synced.folder.wandb_dir.glob("offline-run-*"))))
     assert backend.rows() == synced.produced
     assert "0 of them new or changed" in run("perfsweep.pipelines.cli", "publish", str(synced.folder.path))
     assert "51 of 51 rows on the server" in run("perfsweep.pipelines.cli", "publish", str(sent.folder.path))

@@ -7,16 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.statistics import change_points
 from perfsweep.pipelines.statistics.change_points import ALPHA, LEAST_VERSIONS, find_change_points
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 
-NOISES: dict[str, Noise] = {
-    "normal": lambda rng, n: rng.standard_normal(n),
-    "heavy tails": lambda rng, n: rng.standard_t(2, n),
-    "skewed": lambda rng, n: rng.exponential(size=n) ** 2,
-}
+NOISES: tuple[Noise, ...] = (
+    lambda rng, n: rng.standard_normal(n),
+    lambda rng, n: rng.standard_t(2, n),
+    lambda rng, n: rng.exponential(size=n) ** 2,
+)
 
 
 def planted(n: int, *steps: tuple[int, float], seed: int = 2) -> np.ndarray:
@@ -70,31 +69,19 @@ def test_too_few_values_and_those_that_are_no_numbers_are_refused(values: list[f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", NOISES)
-def test_a_series_without_a_change_rarely_shows_one(noise: str) -> None:
-    """Of 150 series 7.5 are expected at most; 17 are three and a half standard errors more."""
+def test_a_series_without_a_change_rarely_shows_one_whatever_its_noise() -> None:
+    """Of 90 series 4.5 are expected at most; 11 are three standard errors more."""
     rng = np.random.default_rng(3)
-    alarms = sum(find_change_points(NOISES[noise](rng, 10)).p <= ALPHA for _ in range(150))
-    assert 1 <= alarms <= 17
+    series = [noise(rng, 10) for noise in NOISES for _ in range(30)]
+    assert 1 <= sum(find_change_points(one).p <= ALPHA for one in series) <= 11
 
 
 @pytest.mark.slow
-def test_beside_a_change_that_is_there_few_others_are_shown() -> None:
-    """Of 100 series five are expected to show another one; 12 are three standard errors more."""
+def test_next_to_a_change_that_is_there_few_others_are_shown() -> None:
+    """Of 40 series two are expected to show another one; 6 are three standard errors more."""
     rng = np.random.default_rng(4)
-    steps = (rng.standard_normal(14) + 8.0 * (np.arange(14) >= 7) for _ in range(100))
-    assert sum(len(find_change_points(one).points) > 1 for one in steps) <= 12
-
-
-@pytest.mark.slow
-def test_a_criterion_that_nothing_calibrates_would_be_noticed() -> None:
-    """That of Bayes, which suits long series, shows a change in many short ones that have none."""
-    rng = np.random.default_rng(3)
-    alarms = 0
-    for _ in range(150):
-        series = rng.standard_normal(10)
-        alarms += change_points._fit(series - series.mean()).more_than(0)[0] > 2 * np.log(10)
-    assert alarms > 17
+    steps = (rng.standard_normal(14) + 8.0 * (np.arange(14) >= 7) for _ in range(40))
+    assert sum(len(find_change_points(one).points) > 1 for one in steps) <= 6
 
 
 def test_beside_a_change_that_hides_it_a_smaller_one_is_found_too() -> None:

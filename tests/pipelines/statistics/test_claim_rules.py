@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from machines import SHARED, decided
 
-from perfsweep.pipelines.analysis.decisions import Decisions
 from perfsweep.pipelines.statistics import claim_rules
 from perfsweep.pipelines.statistics.claim_rules import (
-    ANY_GAIN,
     SIZE_WORDS,
     Obstacle,
     Ruled,
@@ -32,9 +29,11 @@ claiming = functools.partial(dataclasses.replace, CLAIM)
 
 
 def judged(a: float, b: float, verdict: Verdict | None = None) -> Judgement:
-    """What the corrected interval of speed ratios from a to b says, or another verdict."""
-    interval = Interval(-math.log(b), -math.log(a), 0.99)
-    return Judgement(verdict or _verdict(interval), interval, corrected=interval)
+    """What the corrected interval of speed ratios from a to b says, or another verdict; the plain is less."""
+    corrected = Interval(-math.log(b), -math.log(a), 0.99)
+    edge = (corrected.high - corrected.low) * 0.4
+    plain = Interval(corrected.low + edge, corrected.high - edge, 0.95)
+    return Judgement(verdict or _verdict(corrected), plain, corrected=corrected)
 
 
 def _verdict(interval: Interval) -> Verdict:
@@ -201,41 +200,6 @@ def test_an_unknown_word_names_the_known_ones() -> None:
 def test_a_claim_without_numbers_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a low or a high bound"):
         claimed_gain(CLAIM)
-
-
-@functools.cache
-def equal_arms() -> list[Decisions]:
-    """Sweeps of six equal arms, judged."""
-    times = SHARED.sweep(np.random.default_rng(5), 300, [0.0] * 6, rounds=8)
-    return [decided(one) for one in times]
-
-
-def false_confirmations(rule: Callable[[tuple[float, float], Judgement, float], Ruled] = rule_claim) -> float:
-    """Share of sweeps of equal arms in which a claimed gain of any is confirmed or exceeded."""
-    wrong = [
-        any(
-            rule(claimed, judgement, found.estimates[name].log_ratio).ruling
-            in (Ruling.CONFIRMED, Ruling.EXCEEDED)
-            for name, judgement in found.verdicts.items()
-            for claimed in (ANY_GAIN, (1.0, 1.1))
-        )
-        for found in equal_arms()
-    ]
-    return float(np.mean(wrong))
-
-
-@pytest.mark.slow
-def test_a_gain_of_equal_arms_is_confirmed_in_at_most_five_per_cent_of_sweeps() -> None:
-    assert false_confirmations() <= 0.05
-
-
-@pytest.mark.slow
-def test_mutant_rulings_by_the_plain_interval_confirm_gains_of_equal_arms() -> None:
-    def by_plain_interval(claimed: tuple[float, float], judgement: Judgement, log_ratio: float) -> Ruled:
-        plain = judgement.interval
-        return Ruled(Ruling.CONFIRMED if plain and plain.high < 0 else Ruling.UNDECIDED)
-
-    assert false_confirmations(by_plain_interval) > 2 * false_confirmations() + 0.02
 
 
 def test_mutant_that_takes_any_touch_for_half_the_gain_is_caught(monkeypatch) -> None:

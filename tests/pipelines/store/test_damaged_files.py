@@ -21,7 +21,7 @@ from perfsweep.slurm import journal
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.errors import PerfsweepError
 
-EXAMPLES = int(os.environ.get("PERFSWEEP_FUZZ_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("PERFSWEEP_FUZZ_EXAMPLES", "40"))
 SEED = int(os.environ.get("PERFSWEEP_FUZZ_SEED", "1"))
 
 

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.analysis import collect, compare
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, read_record
+from perfsweep.pipelines.store.records import Kind, SweepFolder
 from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files
 from perfsweep.pipelines.trial.machine.environment import can_compile
 from perfsweep.workloads.api import Device
-
-FEW: dict[str, Any] = {
-    "rounds": 2,
-    "evidence_iterations": 2,
-    "servers": 1,
-    "repeats": 0,
-    "timed_parity": False,
-}
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -109,91 +97,26 @@ def test_files_that_name_others_name_those_where_they_are_taken_to(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_kernel_that_was_compiled_once_is_found_by_later_trials(tmp_path: Path) -> None:
-    """Compiled for an H100, which takes none, in processes that begin with nothing in memory."""
-    code = """
-import sys
-from pathlib import Path
-import triton
-from triton_targets import build
-from perfsweep.pipelines.store.trial_schema import Kind
-from perfsweep.pipelines.trial.compile_cache import compile_cache
-from perfsweep.workloads.prover.kernels.triton_trunk import _activate
-pointers = ("product_ptr", "next_ptr", "bias_ptr", "scale_ptr", "shift_ptr", "x_ptr")
-types = {**dict.fromkeys(pointers, "*fp32"), "width": "i32", "eps": "fp32"}
-triton.knobs.compilation.listener = lambda **said: print(said["cache_hit"])
-with compile_cache(Kind(sys.argv[1]), Path(sys.argv[2]) / "shared", Path(sys.argv[2]) / "own"):
-    build(_activate, types, {"RESIDUAL": True, "W": 64}, 90)
-"""
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", code, kind, str(tmp_path)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for kind in ("counting", "timing")
-    ]
-    assert found == [["False"], ["True"]]
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
-def test_a_compiled_arm_is_counted_cold_and_timed_warm(tmp_path: Path) -> None:
-    command = SweepCommand(
-        workload={"name": "digits", "model": "mlp", "eval_every": 1, "checkpoint_every": 1},
-        measure=MeasureConfig(iterations=8, warmup_max=40, counting_iterations=2, **FEW),
-        sweep=SweepConfig(
-            name="compiled", designs=[DesignConfig("one_at_a_time", levels={"compile": ["default"]})]
-        ),
-        runs=str(tmp_path),
-    )
-    folder, manifest = prepared(command)
-    run = PackRun(folder, manifest, manifest.packs[0])
-    arm = next(arm for arm in manifest.arms if arm.label != "baseline")
-    run.support(arm, Kind.COUNTING)
-    before = files_of(folder.cache_dir)
-    run.run()
-    timed = [read_record(path) for path, _, stage, _ in folder.trial_dirs(arm.id) if stage.startswith("r")]
-    warm = [record.compile_s for record in timed if record]
-    (result,) = compare.compare(folder, manifest, collect.collect(folder, manifest)).effects
-    assert before, "the counting trial left nothing"
-    assert result.compile_s is not None and result.warm_compile_s is not None
-    assert max(warm) < 0.7 * result.compile_s, (warm, result.compile_s)
-    assert files_of(folder.cache_dir / "compiler"), "timed trials come from a process that has compiled"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not can_compile(), reason="torch.compile finds no C++ compiler")
-def test_a_cache_on_disk_acts_where_its_arm_is_timed(tmp_path: Path) -> None:
-    """Counting trials start with nothing in both arms, so timing trials must give the counter."""
+def test_a_compiled_arm_is_counted_cold_and_timed_warm_where_its_cache_is_on_disk(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "toys.compiled:Compiled"},
-        measure=MeasureConfig(iterations=5, warmup_max=5, counting_iterations=1, **FEW),
+        measure=MeasureConfig(rounds=3, iterations=5, warmup_max=5, counting_iterations=1),
         sweep=SweepConfig(
             name="cached", designs=[DesignConfig("one_at_a_time", levels={"compile_cache": ["shared"]})]
         ),
         runs=str(tmp_path),
     )
-    folder, manifest = prepared(command)
-    for pack in manifest.packs:
-        PackRun(folder, manifest, pack).run()
-    result = compare.compare(folder, manifest, collect.collect(folder, manifest))
-    (effect,) = result.effects
-    assert effect.outcome == "", effect
-    assert effect.compile_s is not None and effect.warm_compile_s is not None
-    assert effect.warm_compile_s < 0.5 * effect.compile_s
-    rulings = {ruled.claim.section: ruled.ruling for ruled in result.rulings}
-    assert rulings["1"] == "confirmed", rulings
-
-
-def prepared(command: SweepCommand) -> tuple[SweepFolder, Manifest]:
     manifest = plan.make_plan(command, Device(compiler=True))
-    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    folder = SweepFolder(tmp_path / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
-    return folder, manifest
-
-
-def files_of(folder: Path) -> set[str]:
-    return {str(path) for path in folder.rglob("*") if path.is_file()}
+    run = PackRun(folder, manifest, manifest.packs[0])
+    compiled = {arm.levels["compile_cache"]: arm for arm in manifest.arms if arm.levels["compile"] != "off"}
+    cold, shared = compiled["cold"], compiled["shared"]
+    run.support(shared, Kind.COUNTING)
+    counted = run.progress.other[shared.id, Kind.COUNTING].record.counters
+    assert counted["compile_s"] > 0 and counted["cache_hits"] == 0
+    timed = [run.again(arm, Kind.TIMING).record for arm in (cold, shared)]
+    assert [bool(record.counters["cache_hits"]) for record in timed] == [False, True]
+    learned = [file for file in (folder.cache_dir / "compiler").rglob("*") if file.is_file()]
+    assert learned, "timed trials come from a process that has compiled"

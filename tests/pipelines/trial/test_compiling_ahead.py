@@ -47,7 +47,10 @@ def compiled(server: Forks, cache_dir: Path, file: Path) -> dict[str, Any]:
 
 def test_a_fork_of_it_compiles_with_two_threads_and_asks_for_no_compiler(tmp_path: Path) -> None:
     (tmp_path / "compiled").mkdir()
-    env = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]),
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # which would take most of the time
+    }
     server = ForkServer([], env)
     cold = compiled(server, tmp_path, tmp_path / "cold.json")
     branch = server.branch(compiles=str(tmp_path))

@@ -23,7 +23,7 @@ from perfsweep.pipelines.parity import deviations, evidence
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import SweepFolder, read_evidence
+from perfsweep.pipelines.store.records import Kind, SweepFolder, read_evidence
 from perfsweep.pipelines.trial import replay
 from perfsweep.workloads.api import REPLAY, Device, Evidence, Parity, Replayable
 
@@ -161,17 +161,7 @@ def test_states_that_would_not_fit_are_not_kept(tmp_path: Path, monkeypatch: pyt
 def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: Path) -> None:
     command = SweepCommand(
         workload={"name": "digits", "width": 32, "depth": 1, "batch_size": 256},
-        measure=MeasureConfig(
-            rounds=2,
-            iterations=2,
-            warmup_max=5,
-            evidence_iterations=6,
-            counting_iterations=1,
-            timeout_s=120,
-            servers=1,
-            repeats=0,
-            timed_parity=False,
-        ),
+        measure=MeasureConfig(evidence_iterations=6, timeout_s=120),
         cluster=ClusterConfig(executor="inprocess"),
         sweep=SweepConfig(
             name="replayed",
@@ -183,7 +173,8 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
     folder = SweepFolder(tmp_path / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
     run = PackRun(folder, manifest, manifest.packs[0])
-    run.run()
+    for arm in sorted(manifest.arms, key=lambda arm: arm.label != "baseline"):
+        run.support(arm, Kind.EVIDENCE)
     agreement = Agreement(manifest, run.progress, read_evidence)
     for effect in manifest.effects:
         result = agreement.of(effect)

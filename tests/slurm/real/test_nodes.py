@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 TWO_NODES = (
     *("workload=toys.joined:Joined", "axes.spread=[two]", "cluster.nodes=2"),
-    *("cluster.memory=3G", "measure.rounds=3", "measure.timeout_s=300"),
+    *("cluster.memory=3G", "measure.rounds=2", "measure.look=true", "measure.timeout_s=300"),
 )
 
 
@@ -72,19 +72,6 @@ def test_each_rank_runs_on_a_node_of_its_own_and_the_slowest_counts(bench: Bench
         waits.append(record.ranks.straggling)
     # A neighbour may hold up the profiler of one round: the share of the time is small there.
     assert max(waits) > 0.1, "rank 0 waits for rank 1"
-    nothing_runs(bench)
-
-
-def test_a_rank_that_is_killed_is_an_outcome(bench: Bench) -> None:
-    allowed = "cluster.env_allow=[PERFSWEEP_TOY_FAULT]"
-    done = bench.perfsweep(*arguments(bench, allowed), PERFSWEEP_TOY_FAULT="1 kill")
-    assert done.returncode == 1, done.stdout + done.stderr
-    found = [record for _, record in records(bench)]
-    assert found and all(one.outcome is Outcome.FAILED and one.failure for one in found)
-    for one in found:
-        assert one.failure and "SIGKILL, on node n2" in one.failure.message
-        assert one.ended - one.started < 60
-    assert all(record.outcome is Outcome.OK for _, record in records(bench, "baseline"))
     nothing_runs(bench)
 
 

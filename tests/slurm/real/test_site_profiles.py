@@ -182,15 +182,13 @@ def test_packs_share_an_exclusive_node_each_with_a_gpu_of_its_own_and_arms_ask_f
     assert not list((bench.folder / "node").iterdir()), "what was on the node's disk is gone"
     scripts = {file.read_text() for file in (runs / "submissions").glob("*.sh")}
     assert sum("--time=7\n" in script for script in scripts) == 1
-    status = bench.perfsweep("status", "runs/seen")
-    assert status.returncode == 0 and status.stdout.count("ended") == 3, status.stdout
 
 
 PROFILE = """
 sweeps:
   quick:
     toggles: [one, two, three]
-    measure: {{rounds: 4, iterations: 20, servers: 2, repeats: 0, timed_parity: false}}
+    measure: {{rounds: 2, iterations: 20, servers: 1, look: true, repeats: 0, timed_parity: false}}
     cluster:
       executor: slurm
       slurm_conf: {conf}

@@ -68,3 +68,32 @@ def test_one_of_several_pending_elements_cancelled_by_hand_stays_cancelled(bench
     assert over(ex)["fourth"] is JobState.ENDED
     assert bench.text("ran").split() == ["first", "second", "fourth"]
     assert len(ex.journal.submissions) == 1
+
+
+def refuse(wrap: Wrap, *programs: str) -> None:
+    """As a site's wrappers do."""
+    for program in programs:
+        wrap(program, f"echo '{program}: access denied for users' >&2; exit 1")
+
+
+@pytest.mark.parametrize("programs", [("squeue",), ("scontrol", "sacct")], ids=" and ".join)
+def test_jobs_are_followed_to_their_end_without_some_of_slurms_programs(
+    bench: Bench, wrap: Wrap, programs: tuple[str, ...]
+) -> None:
+    refuse(wrap, *programs)
+    ex = bench.executor()
+    ex.submit([bench.job("p000", "echo ran > ran; sleep 1")])
+    assert over(ex) == {"p000": JobState.ENDED}
+    assert bench.text("ran") == "ran\n"
+    warned = " ".join(ex.warnings(bench.site()))
+    for program in programs:
+        assert f"{program} is not for you here ({program}: access denied for users)" in warned
+
+
+def test_a_program_that_no_job_can_do_without_is_named(bench: Bench, wrap: Wrap) -> None:
+    refuse(wrap, "srun")
+    ex = bench.executor()
+    ex.submit([bench.job("p000", "echo ran > ran")])
+    assert over(ex) == {"p000": JobState.FAILED}
+    assert "Slurm's output ends: srun: access denied for users" in ex.notes()["p000"]
+    assert bench.text("ran") == ""

@@ -30,7 +30,7 @@ from perfsweep.workloads.errors import ConfigError
 from toys.stack import is_timed
 
 SEEN_AT_IMPORT = os.environ.get("PERFSWEEP_TOY", "unset")
-_TROUBLES = ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "fourth_turn", "grow")
+_TROUBLES = ("none", "raise", "kill", "segv", "hang", "oom", "exit", "late", "grow")
 GATE = os.environ.get("PERFSWEEP_TOY_GATE", "")
 """A folder in which each timing trial takes the next number, and waits until the file `open` allows it."""
 
@@ -161,8 +161,6 @@ class Spinner(Workload):
             case "grow":
                 self.grown = np.ones(2 << 27)  # 2 GiB, and then wait for whoever limits memory
                 time.sleep(60)
-            case "fourth_turn" if is_timed() and self.steps > 22:
-                os.kill(os.getpid(), signal.SIGKILL)
             case "late" if is_timed() and self.steps > 3:
                 raise ValueError("the toy failed while being timed")
 

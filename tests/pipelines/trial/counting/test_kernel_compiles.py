@@ -13,6 +13,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from perfsweep.pipelines.store.trial_schema import Kind
+from perfsweep.pipelines.trial.compile_cache import compile_cache
 from perfsweep.pipelines.trial.counting.counters import CompileCounting, Flag
 
 
@@ -48,6 +50,19 @@ def test_a_kernel_counts_once_with_its_seconds_and_flags_the_iteration() -> None
     found = compiling.result()
     assert found["compiled_kernels"] == 2
     assert 0.01 < (found["compile_s"] or 0) < 100
+
+
+@pytest.mark.workloads
+def test_a_kernel_that_was_compiled_once_is_found_by_later_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(triton.knobs.compilation, "listener", lambda **told: found.append(told["cache_hit"]))
+        for kind in (Kind.COUNTING, Kind.TIMING):
+            with compile_cache(kind, tmp_path / "shared", tmp_path / kind.value):
+                compile_for_h100(64)
+    assert found == [False, True]
 
 
 def tell(module: str, cache_hit: bool = False) -> None:
