@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import triton.language as tl
-from triton_targets import ARCHITECTURES, build, interpreted
+from triton_targets import build, interpreted
 
 from perfsweep.workloads.probe1d.kernels.triton_kernel import BLOCK_K, BLOCK_P, _sums
 
@@ -78,14 +78,19 @@ def test_small_losses_keep_their_digits() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("kind", [0, 1])
-@pytest.mark.parametrize("types", [("float32", "float32"), ("float64", "float64"), ("float32", "float64")])
+@pytest.mark.parametrize(
+    ("compute", "sums", "kind", "architecture"),
+    [
+        ("float32", "float32", 0, 90),
+        ("float32", "float32", 1, 100),
+        ("float64", "float64", 1, 80),
+        ("float32", "float64", 1, 90),
+    ],
+)
 def test_the_kernel_compiles_without_spilling(
-    types: tuple[str, str], kind: int, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compute: str, sums: str, kind: int, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    compute, sums = types
     pointer = {"float32": "*fp32", "float64": "*fp64"}
     arguments = {
         "x_ptr": pointer[compute],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from triton_targets import ARCHITECTURES, build, interpreted
+from triton_targets import build, interpreted
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS
 from perfsweep.workloads.prover.kernels.triton_expand import PLACES, SLOTS, _expand
@@ -64,8 +64,7 @@ def test_interpreted_expansion_makes_the_oracles_lists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("products", ["fp32", "bf16"])
+@pytest.mark.parametrize(("products", "architecture"), [("fp32", 80), ("bf16", 90), ("bf16", 100)])
 def test_a_layer_compiles_without_spilling(
     products: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +80,7 @@ def test_a_layer_compiles_without_spilling(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize(("index", "architecture"), [("i64", 80), ("i32", 90), ("i32", 100)])
 def test_expansion_compiles_and_spills_two_values_at_most(
     index: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

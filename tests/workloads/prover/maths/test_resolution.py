@@ -159,12 +159,12 @@ def test_lists_are_the_oracles_on_states_of_random_episodes(episodes, data, path
     assert unlike(kb, cases, PATHS[path], expected) == []
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 @pytest.mark.parametrize("name", ["family", "countries_s3"])
-def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name):
+def test_lists_are_the_oracles_on_episodes_of_real_data(set_up, real_data, name):
     kb = set_up({}, data=real_data(name)).kb
     resolver = resolver_of(kb)
-    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 200, seed=2)
+    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 20, seed=2)
     expected = [resolver.successors(*case) for case in cases]
     for path in ("naive", "all", "native"):
         for start in range(0, len(cases), 64):
@@ -222,20 +222,9 @@ def random_problems(draw):
     return Problem(tuple((p, f"c{a}", f"c{b}") for p, a, b in facts), (), (), tuple(rules))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_problems(), st.integers(0, 1000))
-def test_all_paths_assert_lists_are_the_oracles_on_any_small_knowledge_base(problem, seed):
-    assert_lists_are_the_oracles(problem, seed)
-
-
-@pytest.mark.workloads
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(random_problems(), st.integers(0, 1000))
-def test_all_paths_assert_lists_are_the_oracles_on_many_small_knowledge_bases(problem, seed):
-    assert_lists_are_the_oracles(problem, seed)
-
-
-def assert_lists_are_the_oracles(problem, seed):
+def test_lists_are_the_oracles_on_any_small_knowledge_base(problem, seed):
     kb = KnowledgeBase.build(problem)
     resolver = resolver_of(kb)
     goals = [tuple(fact) for fact in kb.facts.tolist()]
