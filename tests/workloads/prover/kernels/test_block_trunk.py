@@ -106,26 +106,12 @@ def test_a_layer_with_anothers_weights_is_noticed(product, part):
     assert difference(weights, FULL, 40, product, BlockTrunk(swapped, FULL, product)) > 5e-2
 
 
-MISTAKES = {
-    "a partial sum is left out": ("(sum[0] + sum[1]) + (sum[2] + sum[3])", "(sum[0] + sum[1]) + sum[2]"),
-    "the variance is not of the centred row": ("r[i] -= mean", "r[i] -= 0.5f * mean"),
-    "a panel's rows lie elsewhere": (
-        "product + row * WIDTH + v * LANES",
-        "product + (row ^ 1) * WIDTH + v * LANES",
-    ),
-    "the residual is lost": ("load(x + at) + (r[i]", "(r[i]"),
-}
-"""What is planted into the source: text and its replacement."""
-
-
 @pytest.mark.workloads
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_planted_into_the_kernel_is_noticed(monkeypatch, tmp_path, mistake):
-    right, wrong = MISTAKES[mistake]
-    source = block_trunk.SOURCE.read_text()
+def test_a_mistake_planted_into_the_kernel_is_noticed(monkeypatch, tmp_path):
+    right, source = "r[i] -= mean", block_trunk.SOURCE.read_text()
     assert right in source
     mutant = tmp_path / "mutant.cpp"
-    mutant.write_text(source.replace(right, wrong))
+    mutant.write_text(source.replace(right, "r[i] -= 0.5f * mean"))
     kinds = [kind for kind in (*products(False), *products(True)) if kind != "tiles"]
     monkeypatch.setattr(block_trunk, "library", lambda flags: native.library(mutant, "fused_trunk=on", flags))
     weights = weights_of(FULL)
