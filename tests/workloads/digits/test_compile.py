@@ -55,7 +55,7 @@ def test_of_two_shapes_the_second_graph_is_general(evidence_of, no_generated_cod
 
 def assert_compiled_training_computes_the_same(evidence_of, levels) -> None:
     arm, reference = (
-        evidence_of(3, config={"width": 4}, **chosen) for chosen in ({"compile": "default", **levels}, {})
+        evidence_of(3, config=CONFIG, **chosen) for chosen in ({"compile": "default", **levels}, {})
     )
     assert 1 <= graphs() <= 2
     for name in COMPARED:

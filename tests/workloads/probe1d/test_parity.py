@@ -49,6 +49,13 @@ def test_every_optimised_path_reaches_the_minimiser_of_every_pair(solve, levels)
     assert numbers["unsolved_pairs"] == 0
 
 
+@pytest.mark.slow
+def test_generated_code_reaches_the_minimiser_too(solve):
+    workload = solve({**BEST, "compile": "on"}, data="test")
+    assert workload.counters()["compiled_launches"] > 0
+    assert meets_the_oracle(workload.evidence().numbers)
+
+
 def test_at_a_hundredth_of_the_tolerance_the_excess_falls_below_1e_7(solve):
     numbers = solve({**BEST, "precision": "f64"}, data="test", tol=1e-8, metrics=False).evidence().numbers
     assert numbers["max_gradient"] <= 1.01e-8

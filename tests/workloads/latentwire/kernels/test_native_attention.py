@@ -139,7 +139,7 @@ def test_a_kernel_that_sums_too_few_weights_is_seen(tmp_path: Path, monkeypatch:
     assert source.count(sum_of_weights) == 1
     mutant = tmp_path / "mutant.cpp"
     mutant.write_text(source.replace(sum_of_weights, "sum = p;"))
-    built = native.library(mutant, "encoder_attn=native")
+    built = native.library(mutant, "encoder_attn=native", ("-O1",))
     monkeypatch.setattr(native_attention, "library", lambda: built)
     monkeypatch.setattr(native_attention, "tiles", lambda: None)
     monkeypatch.setattr(native_attention, "lanes", lambda: None)

@@ -17,11 +17,7 @@ SHAPES = [
     PolicyShape(width, width, layers) for width, layers in ((32, 2), (64, 1), (128, 0), (256, 8), (512, 1))
 ]
 FULL = SHAPES[3]
-VECTORS = {
-    "widest": (),
-    "256 bits": ("-mno-avx512f", "-mno-avx512bf16"),
-    "128 bits": ("-mno-avx", "-mno-avx2"),
-}
+VECTORS = {"256 bits": ("-mno-avx512f", "-mno-avx512bf16"), "128 bits": ("-mno-avx", "-mno-avx2")}
 """What the compiler may use: kernels for lesser processors run on this one."""
 PARTS = ("bias", "scale", "shift")
 TOLERANCE = {"float32": 1e-5, "pairs": 2e-2, "tiles": 2e-2}
@@ -89,9 +85,9 @@ def test_the_trunk_is_that_of_the_network(product, shape, rows):
 @pytest.mark.parametrize("vectors", VECTORS)
 def test_the_trunk_is_that_of_the_network_on_lesser_processors(vectors):
     weights, flags = weights_of(FULL), VECTORS[vectors]
-    assert vectors == "widest" or not products(low=True, flags=flags)
+    assert not products(low=True, flags=flags)
     trunk = BlockTrunk(weights, FULL, "float32", flags)
-    for rows in (1, 6, 7, 24, 25, 100):
+    for rows in (1, 7, 100):
         assert difference(weights, FULL, rows, "float32", trunk) < TOLERANCE["float32"]
 
 
