@@ -14,25 +14,6 @@ from perfsweep.workloads.prover.maths.packing import CAP
 
 MATHS = Path(__file__).parents[1] / "maths"
 
-TRUNK = """
-import json
-import torch
-from perfsweep.workloads.prover.kernels.native import activate as on_cpu
-from perfsweep.workloads.prover.kernels.triton_trunk import activate
-
-def without_bias(product, bias, scale, shift, x):
-    return activate(product, torch.zeros_like(bias), scale, shift, x)
-
-off = {"kernel": [], "mutant": []}
-for width in (2, 40, 128):
-    torch.manual_seed(width)
-    rows = [torch.randn(5, width), *(torch.randn(width) for _ in range(3)), torch.randn(5, width)]
-    native, fused, wrong = (run(*rows[:4], rows[4].clone())[0] for run in (on_cpu, activate, without_bias))
-    off["kernel"].append(float((fused - native).abs().max()))
-    off["mutant"].append(float((wrong - native).abs().max()))
-print(json.dumps(off))
-"""
-
 EXPANSION = """
 import json
 import test_resolution as resolution
@@ -48,13 +29,6 @@ for name, size in (("kinship", 2), ("countries", 30)):
         walked += len(cases)
 print(json.dumps([list(map(str, wrong)), walked]))
 """
-
-
-@pytest.mark.workloads
-def test_an_interpreted_layer_is_that_of_the_cpu() -> None:
-    off = interpreted(TRUNK)
-    assert max(off["kernel"]) < 1e-5
-    assert min(off["mutant"]) > 1e-2
 
 
 @pytest.mark.workloads
