@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.spd.maths import divergence, masked_passes
-from perfsweep.workloads.spd.variants.patching import FromFirstMasked
-
 pytestmark = pytest.mark.workloads
 
 # fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
@@ -139,21 +136,10 @@ def test_one_source_for_each_position_agrees_too(gradients_of, naive) -> None:
     assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
-def forget_delta(x, y, site, operands, mask, unmasked):
-    """Mutant: the folded form without its last part."""
-    return (mask.mask * site.read(x, operands.V)) @ operands.U
-
-
 def add_delta_twice(x, y, site, operands, mask, unmasked):
     """Mutant: mu enters with the wrong sign in the product."""
     mu = mask.delta.unsqueeze(-1)
     return ((mask.mask + mu) * site.read(x, operands.V)) @ operands.U + mu * y
-
-
-def tiny_gradient_error(ctx, *incoming):
-    """Mutant: the hand-written gradient forgets the target."""
-    logits, _, scale = ctx.saved_tensors
-    return (logits - scale).exp() * incoming[0], None, None
 
 
 def step_down(sources, gradients, size):
@@ -163,61 +149,18 @@ def step_down(sources, gradients, size):
     }
 
 
-def reversed_unstack(stacked):
-    """Mutant: stacks come apart in the wrong order."""
-    found = {}
-    for names, tensor in stacked.items():
-        found |= (
-            {names[0]: tensor}
-            if len(names) == 1
-            else dict(zip(reversed(names), tensor.unbind(0), strict=True))
-        )
-    return found
-
-
 @pytest.mark.parametrize(
-    ("where", "name", "mutant", "levels"),
+    ("where", "mutant", "levels"),
     [
-        ("perfsweep.workloads.spd.maths.wrapped_modules", "folded", forget_delta, {"delta": "folded"}),
-        ("perfsweep.workloads.spd.maths.wrapped_modules", "folded", add_delta_twice, {"delta": "folded"}),
-        (
-            "perfsweep.workloads.spd.maths.masked_passes",
-            "unstack",
-            reversed_unstack,
-            {"stack_modules": "stacked"},
-        ),
-        ("perfsweep.workloads.spd.reference", "ascend", step_down, {"pgd_inner": "detached"}),
+        ("maths.wrapped_modules.folded", add_delta_twice, {"delta": "folded"}),
+        ("reference.ascend", step_down, {"pgd_inner": "detached"}),
     ],
-    ids=["no delta", "wrong sign", "wrong order", "descent"],
+    ids=["wrong sign", "descent"],
 )
-def test_a_planted_mistake_is_rejected(gradients_of, naive, monkeypatch, where, name, mutant, levels) -> None:
+def test_a_planted_mistake_is_rejected(gradients_of, naive, monkeypatch, where, mutant, levels) -> None:
     base = naive(dtype="float64", **FEW)
-    monkeypatch.setattr(f"{where}.{name}", mutant)
+    monkeypatch.setattr(f"perfsweep.workloads.spd.{where}", mutant)
     assert worst(gradients_of(config={"dtype": "float64", **FEW}, **levels), base) > 1e-6
-
-
-def test_a_wrong_hand_written_gradient_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    base = naive(dtype="float64", **FEW)
-    monkeypatch.setattr(divergence._KlOfLogits, "backward", staticmethod(tiny_gradient_error))
-    assert worst(gradients_of(config={"dtype": "float64", **FEW}, target_softmax="cached"), base) > 1e-6
-
-
-def test_rows_of_another_module_are_rejected(gradients_of, naive, monkeypatch) -> None:
-    base, rows_of = naive(dtype="float64", **FEW), masked_passes.rows_of
-    monkeypatch.setattr(masked_passes, "rows_of", lambda route: rows_of(~route))
-    assert worst(gradients_of(config={"dtype": "float64", **FEW}, routed_rows="gathered"), base) > 1e-6
-
-
-def test_a_prefix_that_begins_a_stage_late_is_rejected(gradients_of, naive, monkeypatch) -> None:
-    config = configuration("layerwise")
-    base, where = naive(**config), FromFirstMasked.where
-
-    def late(self, moment, names):
-        found = where(self, moment, names)
-        return {"first": 0, "hidden": moment.between[1]} if found.get("first") == 0 else found
-
-    monkeypatch.setattr(FromFirstMasked, "where", late)
-    assert worst(gradients_of(config=config, prefix_reuse="on"), base) > 1e-6
 
 
 def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run) -> None:

@@ -110,27 +110,6 @@ def test_a_wrong_shift_is_told_apart_from_rounding(evidence_of, deviations, monk
     assert deviations(evidence_of({"passes": "merged"}), reference)["terms"] > 1e-4
 
 
-def test_a_mean_over_pieces_is_told_apart_from_global_counts(
-    evidence_of, deviations, short, monkeypatch
-) -> None:
-    """The mutant uses each piece's own denominators; answers have two, three and four tokens."""
-    from perfsweep.workloads.latentwire.data import batches
-
-    reference = evidence_of(data=short)
-    collate = batches.Collator.window
-
-    def averaged(self, numbers):
-        windows = [collate(self, [number]) for number in numbers]
-        pieces = [window.pieces[0] for window in windows]
-        for piece in pieces:
-            for model in piece.models:
-                model.weights /= len(pieces)
-        return batches.Window(pieces, len(numbers))
-
-    monkeypatch.setattr(batches.Collator, "window", averaged)
-    assert deviations(evidence_of({"micro_batch": 1}, data=short), reference)["gradient"] > 1e-3
-
-
 def test_running_out_of_memory_loses_nothing(evidence_of, deviations, start, run) -> None:
     torch.manual_seed(3)
     broken = evidence_of({"oom": "backoff"}, oom_above=1, dropout=0.1)

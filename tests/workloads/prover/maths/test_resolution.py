@@ -172,40 +172,6 @@ def test_lists_are_the_oracles_on_episodes_of_real_data(set_up, real_data, name)
             assert unlike(kb, cases[piece], PATHS[path], expected[piece]) == [], path
 
 
-def _mutants(resolver: Resolver) -> dict[str, Resolver]:
-    """Resolvers with a mistake planted: each must be told from the real one by some list."""
-
-    class OwnFact(Resolver):
-        def pruned(self, state, query):
-            return super().pruned(state, (0, 0, 0))
-
-    class FactsFirst(Resolver):
-        def resolvents(self, state, query):
-            found = super().resolvents(state, query)
-            return found[len(self.heads[state[0][0]]) :] + found[: len(self.heads[state[0][0]])]
-
-    class Unnamed(Resolver):
-        def canonical(self, state):
-            return state
-
-    class Forgetful(Resolver):
-        def successors(self, state, query, history):
-            return super().successors(state, query, ())
-
-    made = {}
-    for kind in (OwnFact, FactsFirst, Unnamed, Forgetful):
-        made[kind.__name__] = kind(resolver.facts, resolver.rules, resolver.constants, resolver.predicates)
-    return made
-
-
-@pytest.mark.parametrize("mutant", ["OwnFact", "FactsFirst", "Unnamed", "Forgetful"])
-def test_a_resolver_with_a_planted_mistake_is_told_apart(set_up, mutant):
-    kb = set_up({}).kb
-    resolver = resolver_of(kb)
-    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 40, seed=1)[:400]
-    assert against_oracle(kb, cases, PATHS["all"], _mutants(resolver)[mutant])
-
-
 TERMS = st.integers(0, 4)
 NAMES = st.sampled_from("pqr")
 VARIABLES = st.sampled_from("XYZW")
