@@ -13,7 +13,7 @@ from scripted import SCRIPTS
 
 pytestmark = pytest.mark.slow
 
-BESIDE = """
+SWEEP = """
 path: train.py
 args: --width=64
 sweeps:
@@ -36,7 +36,7 @@ def perfsweep(folder: Path, *words: str) -> str:
 
 def test_a_sweep_of_a_script_is_compared_where_its_script_is_gone(tmp_path: Path) -> None:
     shutil.copy(SCRIPTS / "plain.py", tmp_path / "train.py")
-    (tmp_path / "train.yaml").write_text(BESIDE)
+    (tmp_path / "train.yaml").write_text(SWEEP)
     perfsweep(tmp_path, "sweep", "workload=script:train.yaml")
     (tmp_path / "train.py").unlink()
     told = perfsweep(tmp_path, "compare", "runs/train-quick")
