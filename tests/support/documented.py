@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,11 @@ def blocks(page: Path) -> list[Block]:
 def execute(words: Sequence[str], folder: Path, *more: str) -> str:
     """Run `python ...` or `perfsweep ...` of the wheel in a folder, with `more` behind it; what it prints."""
     return run(python().with_name(words[0]), *words[1:], *more, cwd=folder, OMP_NUM_THREADS="1")
+
+
+def execute_here(words: Sequence[str], folder: Path, *more: str) -> str:
+    """The same with what is installed for the tests, where no wheel has to be built for it."""
+    return run(Path(sys.executable).with_name(words[0]), *words[1:], *more, cwd=folder, OMP_NUM_THREADS="1")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:

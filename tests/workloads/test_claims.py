@@ -105,28 +105,6 @@ def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused
 FASTER = Claim("x", "s", "1", ({"amp": "bf16"},), low=2.0)
 
 
-@pytest.mark.parametrize(
-    ("claim", "problem"),
-    [
-        (dataclasses.replace(FASTER, arms=()), "no arm"),
-        (dataclasses.replace(FASTER, arms=({"amp": "bf17"},)), "amp=bf17 is no level"),
-        (dataclasses.replace(FASTER, arms=({"amplifier": "bf16"},)), "is no level"),
-        (dataclasses.replace(FASTER, against={"compile": "maximal"}), "is no level"),
-        (dataclasses.replace(FASTER, low=None), "no bounds"),
-        (dataclasses.replace(FASTER, setting={"bigness": (1,)}), "bigness is no field"),
-        (dataclasses.replace(FASTER, kind="qualitative", word="awesome"), "unknown word"),
-        (dataclasses.replace(FASTER, kind="predicate", figure="invented"), "nothing counts invented"),
-        (dataclasses.replace(FASTER, kind="predicate", figure="ops/invented"), "nothing counts invented"),
-        (dataclasses.replace(FASTER, figure="ops"), "ops is no bound of a speedup"),
-        (dataclasses.replace(FASTER, unsupported=lambda device: "never"), "refused everywhere"),
-    ],
-)
-def test_a_claim_with_neither_is_found(claim: Claim, problem: str) -> None:
-    cls = registry.find("digits")
-    assert problems(FASTER, cls, counting_sources(cls)) == []
-    assert any(problem in one for one in problems(claim, cls, counting_sources(cls)))
-
-
 def test_a_refusal_that_no_fact_bears_out_is_an_obstacle_on_no_device() -> None:
     stubborn = dataclasses.replace(FASTER, unsupported=lambda device: "does not feel like it")
     assert rulings.obstacles(stubborn, (), ALL) == ()

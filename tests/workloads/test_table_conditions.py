@@ -122,32 +122,6 @@ def test_latentwire_splits_layers_where_upstream_did(device: Device, start: str)
     assert toggle_of("latentwire", "parallel").baseline({}, device) == start
 
 
-@pytest.mark.parametrize(
-    "table, toggle, level, check, bound",
-    [
-        ("spd", "amp", "bf16", "losses", 5e-3),
-        ("spd", "amp", "bf16", "importance_mean", 1 - 0.998),
-        ("spd", "amp", "fp16", "losses", 1e-2),
-        ("spd", "tf32", "on", "importance_worst", 1 - 0.99),
-        ("spd", "compile", "ci_fns", "gradients", 1e-4),
-        ("spd", "compile", "full", "importance_worst", 1 - 0.9999),
-        ("spd", "target_softmax", "cached", "divergence", 2e-6),
-        ("prover", "fact_index", "csr", "log_prob", 0.0),
-        ("prover", "policy_rows", "ragged", "log_prob", 1e-4),
-        ("prover", "screen16", "on", "log_prob", 1e-2),
-        ("latentwire", "lm_dtype", "bf16", "gradient", 2e-2),
-        ("latentwire", "amp", "bf16", "gradient_direction", 1 - 0.999),
-        ("latentwire", "compile", "block", "terms", 1e-5),
-        ("latentwire", "parallel", "ddp", "gradient", 1e-5),
-        ("latentwire", "optimizer", "fused", "terms", 1e-6),
-    ],
-)
-def test_a_level_may_move_results_as_far_as_stated(
-    table: str, toggle: str, level: str, check: str, bound: float
-) -> None:
-    assert toggle_of(table, toggle).level(level).bounds[check] == pytest.approx(bound, rel=1e-9, abs=0)
-
-
 def test_screening_must_not_change_what_plain_rounding_may() -> None:
     screened = set(toggle_of("prover", "screen16").level("on").bounds)
     rounded = set(toggle_of("prover", "tf32").level("on").bounds)

@@ -89,10 +89,6 @@ class Dispatched(TorchDispatchMode):
         self.by_name: Counter[str] = Counter()
         self.low_precision = 0
 
-    @property
-    def total(self) -> int:
-        return sum(self.by_name.values())
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.by_name[func.overloadpacket.__name__] += 1

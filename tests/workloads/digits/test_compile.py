@@ -42,25 +42,21 @@ def test_one_graph_serves_training_and_probes_and_evaluations_need_none(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("levels", "bound"),
-    [
-        # Fusion reorders sums. Measured for this network: at most 6e-7.
-        ({"grad_checkpointing": "on", "micro_batch": 64, "optimizer": "fused", "zero_grad": "none"}, 1e-5),
-        ({"amp": "bf16"}, 4e-2),
-    ],
-)
-def test_compiled_training_computes_the_same_beside_other_levels(evidence_of, levels, bound) -> None:
-    assert_compiled_training_computes_the_same(evidence_of, levels, bound)
+def test_generated_code_computes_the_same_with_other_levels(evidence_of) -> None:
+    # Fusion reorders sums. Measured for this network: at most 6e-7.
+    levels = {"grad_checkpointing": "on", "micro_batch": 64, "optimizer": "fused", "zero_grad": "none"}
+    assert_compiled_training_computes_the_same(evidence_of, levels)
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_of_two_shapes_the_second_graph_is_general(evidence_of, no_generated_code) -> None:
-    assert_compiled_training_computes_the_same(evidence_of, {"micro_batch": 48}, 1e-5)
+    assert_compiled_training_computes_the_same(evidence_of, {"micro_batch": 48})
 
 
-def assert_compiled_training_computes_the_same(evidence_of, levels, bound) -> None:
-    arm, reference = evidence_of(24, compile="default", **levels), evidence_of(24)
+def assert_compiled_training_computes_the_same(evidence_of, levels) -> None:
+    arm, reference = (
+        evidence_of(3, config=CONFIG, **chosen) for chosen in ({"compile": "default", **levels}, {})
+    )
     assert 1 <= graphs() <= 2
     for name in COMPARED:
-        assert relative(arm.tensors[name], reference.tensors[name]) <= bound, name
+        assert relative(arm.tensors[name], reference.tensors[name]) <= 1e-5, name

@@ -27,7 +27,7 @@ FAST_LIMITS = {"host_reads": 0.2, "saved_mb": 240 * 1.048576}
 def count(start, run, arm: str) -> dict[str, float]:
     iterations = 10 if arm == "fast" else 1  # a whole period of the late metrics
     tokenised = {"tokenizer": "auto", "max_prompt": 1024}
-    workload = run(start(ARMS[arm], kind="counting", preset="count", small=False, **tokenised), iterations)
+    workload = start(ARMS[arm], kind="counting", preset="count", small=False, **tokenised)
     before = workload.counters()
     with Counting() as counting:
         counting.iterations = iterations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.trial.counting.counters import Counting
@@ -46,12 +45,11 @@ CONFIG = {
     "bucket=window": {"data_n": 40, "max_prompt": 600},
     "bucket=global": {"data_n": 40, "max_prompt": 600},
 }
-QUICK = (*("passes=merged", "k_loss=batched", "teacher=cache_h", "attn=sdpa"), "sync=late")
 RANKED = ("ddp", "model_per_gpu", "fsdp")
 
 
 def here(name: str, level) -> bool:
-    return not level.unsupported(HERE) and level.value not in (*RANKED, 256, 1024)
+    return not level.unsupported(HERE) and name != "compile" and level.value not in (*RANKED, 256, 1024)
 
 
 def arm_and_base(name, level):
@@ -65,7 +63,8 @@ def arm_and_base(name, level):
 
 
 def counted(start, run, levels, witness, config):
-    workload = run(start(levels, small=False, **config), 2)
+    few = {"models": 1, "data_n": 16, "eval_rows": 2, "max_new": 4, "held_out": 4}
+    workload = run(start(levels, small=False, **{**few, **config}), 2)
     if witness not in DISPATCHED:
         return workload.counters()
     with Counting() as counting:
@@ -88,20 +87,11 @@ def counted_base(known, start, run, levels, witness, config):
 
 @pytest.mark.parametrize(
     ("name", "level"),
-    tiered(
-        (
-            pytest.param(name, level, id=f"{name}={level.value}")
-            for name, level in LEVELS
-            if here(name, level)
-        ),
-        QUICK,
-    ),
+    [pytest.param(name, level, id=f"{name}={level.value}") for name, level in LEVELS if here(name, level)],
 )
 def test_every_level_moves_its_witness_against_its_base(
     start, run, short, counted_bases, name, level
 ) -> None:
-    if name == "compile":
-        pytest.skip("see test_compile: graphs are counted by the pipelines")
     arm, base = arm_and_base(name, level)
     config = {
         key: short if value == "SHORT" else value
@@ -153,7 +143,7 @@ def test_tokens_are_made_in_every_step_or_never(start, run, tmp_path) -> None:
 
 def test_a_late_log_reads_the_device_once_in_ten_steps(start, run) -> None:
     rows: list[dict[str, float]] = []
-    workload = run(start({"sync": "late", "optimizer": "fused"}, log=rows.append), 20)
+    workload = run(start({"sync": "late", "optimizer": "fused"}, log=rows.append, models=1), 20)
     assert workload.counters()["syncs"] == 2
     assert len(rows) == 20
     assert all(torch.isfinite(torch.tensor(row["loss"])) for row in rows)
@@ -166,7 +156,7 @@ def test_a_late_training_leaves_on_the_device_what_calibrates_too(start, run) ->
 def test_chatty_and_late_logs_say_the_same(start, run) -> None:
     logs: list[list[dict[str, float]]] = [[], []]
     for log, level in zip(logs, ("chatty", "late"), strict=True):
-        workload = run(start({"sync": level}, log=log.append, dtype="float64"), 10)
+        workload = run(start({"sync": level}, log=log.append, dtype="float64", models=1), 10)
         workload.close()
     for name in ("tf", "first", "kce", "kd", "loss", "grad_norm"):
         # The norm that is logged late is summed in another order, and in float32.

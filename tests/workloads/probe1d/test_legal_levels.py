@@ -1,4 +1,4 @@
-"""What makes a level inert, and which levels go together."""
+"""Every level moves its witness, what makes a level inert, and which levels go together."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ from perfsweep.workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
 SPACE = Space(Probe1D.toggles, Probe1DConfig(), HERE)
+LEVELS = [
+    pytest.param(toggle.name, level, id=f"{toggle.name}={level.value}")
+    for toggle in Probe1D.toggles
+    for level in toggle.levels[1:]
+    if level.witness and not level.unsupported(HERE) and toggle.name != "compile"
+]
+CONFIG = {
+    "cast_once": {"storage_dtype": "float16"},
+    "chunk_events": {"data": "nfail", "max_iter": 1},
+    "slab_size": {"data": "profile", "slabs": 6, "max_iter": 1},
+}
+"""Where a level needs more than the smallest data to act on."""
+
+
+@pytest.mark.workloads
+@pytest.mark.parametrize(("name", "level"), LEVELS)
+def test_a_level_moves_its_witness_against_its_base(solve, name, level):
+    config = {"data": "test", "max_iter": 8, "metrics": name == "confusion_search", **CONFIG.get(name, {})}
+    required = {"solver": "newton"} if name == "warm_start" else {}
+    arm = SPACE.closure({name: level.value, **required})
+    found, base = (
+        solve(levels, kind="counting", **config).counters()[level.witness]
+        for levels in (arm, SPACE.without(arm, name))
+    )
+    assert found != base
 
 
 def test_a_cast_to_the_type_that_is_there_is_inert(solve):

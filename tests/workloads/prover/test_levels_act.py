@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
@@ -15,35 +14,13 @@ pytestmark = pytest.mark.workloads
 
 HERE = Device(compiler=True)
 SPACE = Space(Prover.toggles, ProverConfig(), HERE)
-GENERIC = {
-    "compiled_graphs": "compiled_steps",
-    "low_precision_ops": None,
-    "cache_hits": None,
-    "cudagraph_recordings": None,
-}
-"""Witnesses that the pipelines count, and the workload's own counter that moves with them."""
+BY_PIPELINES = ("low_precision_ops", "compiled_graphs", "cache_hits", "cudagraph_recordings")
 LEVELS = [
-    pytest.param(
-        toggle.name,
-        level,
-        id=f"{toggle.name}={level.value}",
-        marks=[pytest.mark.slow] if toggle.name == "compile" else [],
-    )
+    pytest.param(toggle.name, level, id=f"{toggle.name}={level.value}")
     for toggle in Prover.toggles
     for level in toggle.levels[1:]
-    if not level.unsupported(HERE)
+    if not level.unsupported(HERE) and level.witness not in BY_PIPELINES
 ]
-
-
-QUICK = (
-    "skip_done=compact",
-    "dedup=step",
-    "expand_kernel=native",
-    "early_exit_all=every_k",
-    "corruptions=all",
-)
-
-
 FEW = {"queries": 3, "corruptions": 5}
 
 
@@ -53,13 +30,8 @@ def counters_of_bases():
     return {}
 
 
-@pytest.mark.parametrize(("name", "level"), tiered(LEVELS, QUICK))
-def test_every_level_moves_its_witness_against_its_base(
-    solve, counters_of_bases, no_generated_code, name, level
-):
-    witness = GENERIC.get(level.witness, level.witness)
-    if witness is None:
-        pytest.skip("counted by the pipelines, and tested there")
+@pytest.mark.parametrize(("name", "level"), LEVELS)
+def test_every_level_moves_its_witness_against_its_base(solve, counters_of_bases, name, level):
     value = 16 if (name, level.value) == ("slab_size", 512) else level.value
     arm = SPACE.closure({name: value})
     if name in ("pad_to_slab", "refill", "warmup"):
@@ -69,7 +41,7 @@ def test_every_level_moves_its_witness_against_its_base(
     if key not in counters_of_bases:
         counters_of_bases[key] = solve(base, kind="counting", **FEW).counters()
     counters = solve(arm, kind="counting", **FEW).counters()
-    assert counters[witness] != counters_of_bases[key][witness]
+    assert counters[level.witness] != counters_of_bases[key][level.witness]
 
 
 def test_a_full_slab_is_inert_padding(solve):

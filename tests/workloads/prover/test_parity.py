@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from tables.prover import BEST
-from tiers import longer, tiered
 
 from perfsweep.pipelines.parity.deviations import judge, loosest
 from perfsweep.pipelines.parity.results import ParityVerdict
@@ -28,7 +27,6 @@ DATA = {
     "countries": {"data": "countries", "size": 40, "modes": "head,tail", "queries": 3, "corruptions": 5},
     "wide": {"data": "wide", "size": 140, "queries": 3, "corruptions": 4},
 }
-EACH_DATA = ["kinship", *longer("countries", "wide")]
 CHOICES = ("success", "depth", "actions", "rank", "metrics")
 NATIVE = {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 NATIVE_BEST = {**BEST, **NATIVE, "slab_size": 16, "dedup": "off"}
@@ -73,32 +71,16 @@ ALONE = [
 ]
 
 
-QUICK = ("policy_rows=ragged", "fact_index=csr", "refill=queue", "screen16=on", "pack_width=tight")
-
-
-@pytest.mark.parametrize(("name", "value"), tiered(ALONE, QUICK))
-def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, value, data="kinship"):
+@pytest.mark.parametrize(("name", "value"), ALONE)
+def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, value):
     naive, arm = SPACE.complete({}), SPACE.closure({name: value})
     if name == "pad_to_slab":
         arm = {**arm, "slab_size": 8}  # rows that pad a slab cost as much as candidates
-    found = verdict(evidence({}, data), evidence(arm, data), arm, naive)
+    found = verdict(evidence({}), evidence(arm), arm, naive)
     assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
     if SPACE.toggle(name).level(value).parity is Parity.EXACT or name == "screen16":
         for check in CHOICES:
-            assert np.array_equal(evidence({}, data).tensors[check], evidence(arm, data).tensors[check]), (
-                check
-            )
-
-
-@pytest.mark.parametrize("best", [TORCH_BEST, NATIVE_BEST], ids=["torch", "native"])
-@pytest.mark.parametrize("data", EACH_DATA)
-def test_the_best_arms_choose_what_the_naive_path_chooses(evidence, data, best):
-    assert (
-        verdict(evidence({}, data), evidence(best, data), best, SPACE.complete({})).verdict
-        is not ParityVerdict.DIFFERENT
-    )
-    for check in CHOICES:
-        assert np.array_equal(evidence({}, data).tensors[check], evidence(best, data).tensors[check]), check
+            assert np.array_equal(evidence({}).tensors[check], evidence(arm).tensors[check]), check
 
 
 @pytest.mark.parametrize("name", TORCH_BEST)
@@ -116,7 +98,7 @@ def test_the_best_arm_without_a_toggle_chooses_the_same(evidence, name):
         pytest.param({**NATIVE_BEST, "screen16": "on"}, id="screened"),
     ],
 )
-@pytest.mark.parametrize("slab", [7, *longer(1, 64, 1024)])
+@pytest.mark.parametrize("slab", [7, 1024])
 def test_results_do_not_depend_on_the_slab(evidence, levels, slab):
     arm, base = evidence({**levels, "slab_size": slab}), evidence({**levels, "slab_size": 16})
     for check in CHOICES:
@@ -173,7 +155,7 @@ def disagreements(found, episodes, ranks):
     [{}, TORCH_BEST, NATIVE_BEST, {**NATIVE_BEST, "screen16": "on"}],
     ids=["naive", "best", "native", "screened"],
 )
-@pytest.mark.parametrize("data", EACH_DATA)
+@pytest.mark.parametrize("data", DATA)
 def test_traces_probabilities_and_ranks_are_the_oracles_end_to_end(
     set_up, evidence, oracles_of, known, data, levels
 ):
@@ -195,17 +177,6 @@ def test_an_oracle_with_a_planted_mistake_disagrees(set_up, evidence, oracles_of
     else:
         resolver.max_depth = 3
     assert disagreements(evidence(NATIVE_BEST), *expected_of(asked, resolver, scorer)) > 0
-
-
-@pytest.mark.parametrize(
-    ("check", "change"), [("rank", 0.5), ("depth", 1), ("log_prob", 1e-3), ("actions", 1)]
-)
-def test_the_checks_notice_a_deviation_in_one_candidate(evidence, check, change):
-    reference = evidence({})
-    bent = {name: np.array(tensor) for name, tensor in reference.tensors.items()}
-    bent[check].flat[0] += change
-    arm = dataclasses.replace(reference, tensors=bent)
-    assert judge(reference, arm, Prover.checks, Parity.EXACT, {}).verdict is ParityVerdict.DIFFERENT
 
 
 def test_queries_and_policy_of_another_seed_are_other_data(set_up):

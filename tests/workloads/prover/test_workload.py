@@ -135,23 +135,6 @@ def test_the_naive_path_does_the_naive_work(naive):
     assert counted["corruption_batches"] == 6
 
 
-@pytest.mark.slow
-def test_the_naive_path_spends_its_time_where_upstream_did(set_up, real_data):
-    """Policy share of the naive step, 16 rows, full size: 28 to 60 per cent, or every ratio is invalid."""
-    config = {
-        "data": real_data("family"),
-        "embedding": 250,
-        "width": 256,
-        "layers": 8,
-        "queries": 1,
-        "corruptions": 31,
-    }
-    workload, clock = set_up({"slab_size": 16}, kind="timing", **config), PhaseTimes()
-    while not workload.done():
-        workload.step(clock)
-    assert 0.28 <= clock.seconds["policy"] / sum(clock.seconds.values()) <= 0.60
-
-
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
     monkeypatch.setattr("perfsweep.workloads.prover.variants.screening.DELTA", 1e-4)
     assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5

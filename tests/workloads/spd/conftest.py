@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
@@ -183,37 +181,3 @@ def gradients_of(start: Start) -> Callable[..., dict[str, torch.Tensor]]:
         return {name: value.detach().double().cpu() for name, value in found.items()}
 
     return compute
-
-
-class Dispatched(TorchDispatchMode):
-    """Counts operations by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_name: Counter[str] = Counter()
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_name.values())
-
-    @property
-    def host_reads(self) -> int:
-        return sum(self.by_name[name] for name in ("_local_scalar_dense", "is_nonzero", "item", "equal"))
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.by_name[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.fixture
-def operations_of(start: Start, run: Callable[[Spd, int], None]) -> Callable[..., Dispatched]:
-    """Operations of one iteration after another."""
-
-    def count(**arm: Any) -> Dispatched:
-        workload = start(**arm)
-        run(workload, 1)
-        with Dispatched() as dispatched:
-            run(workload, 1)
-        return dispatched
-
-    return count

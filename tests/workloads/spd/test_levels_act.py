@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.trial.counting.counters import Counting
@@ -56,13 +55,6 @@ ELSEWHERE = {
     ("num_workers", 4),  # the same path as with two
     ("num_workers", 8),
 }
-
-
-QUICK = (
-    *("patching=wrapper", "routed_rows=gathered", "stack_modules=stacked", "component_kernel=fused"),
-    *("gradients=formulas", "target_softmax=cached", "free_early=on", "metrics=deferred", "optimizer=fused"),
-    *("loader=memmap_batched", "pgd_layerwise=single"),
-)
 
 
 def levels_that_act() -> list[Any]:
@@ -114,7 +106,7 @@ def counted(counters_of, known):
     return count
 
 
-@pytest.mark.parametrize(("toggle", "level", "witness"), tiered(levels_that_act(), QUICK))
+@pytest.mark.parametrize(("toggle", "level", "witness"), levels_that_act())
 def test_a_level_moves_its_witness_and_its_base_does_not(counted, toggle, level, witness) -> None:
     config = CONFIGS.get((toggle, level), ONE_STEP)
     iterations = ITERATIONS.get((toggle, level), 1 if witness in GENERIC else 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from documented import ROOT, Block, blocks, execute
+from documented import ROOT, Block, blocks, execute_here
 
 PAGE = ROOT / "docs" / "spd.md"
 FILES = {"decomposition.safetensors", "decomposition.json", "checkpoint.pt", "upstream.pth"}
@@ -29,21 +29,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.workloads
-def test_the_program_trains_shows_and_keeps(folder) -> None:
-    printed = execute(["python", "decompose_network.py"], folder)
+def test_the_program_and_the_commands_train_show_keep_and_go_on(folder) -> None:
+    printed = execute_here(["python", "decompose_network.py"], folder)
     assert "torch.Size([4, 16, 20])" in printed
-    assert {file.name for file in (folder / "decomposed").iterdir()} == FILES
+    lines = [words for block in sections() if block.language == "sh" for words in block.commands]
+    for words in lines:
+        execute_here(words, folder)
+    assert len(lines) == 2
+    for name in ("decomposed", "kept", "longer"):
+        assert {file.name for file in (folder / name).iterdir()} == FILES
     kept = torch.load(folder / "decomposed" / "upstream.pth", weights_only=True)
     saved = torch.load(folder / "model_30.pth", weights_only=True)
     assert saved.keys() == kept.keys()
-
-
-@pytest.mark.workloads
-def test_the_commands_keep_and_go_on(folder) -> None:
-    execute(["python", "decompose_network.py"], folder)
-    lines = [words for block in sections() if block.language == "sh" for words in block.commands]
-    for words in lines:
-        execute(words, folder)
-    assert len(lines) == 2
-    for name in ("kept", "longer"):
-        assert {file.name for file in (folder / name).iterdir()} == FILES

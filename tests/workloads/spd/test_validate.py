@@ -91,8 +91,8 @@ def test_the_seed_with_the_lowest_loss_is_believed(monkeypatch, capsys, other, e
 
 
 @pytest.mark.slow
-def test_features_that_share_a_subcomponent_cost_loss(real_presets, capsys) -> None:
-    assert validate.main(["--seeds", "1", "2", "8"]) == 0
+def test_a_toys_features_are_recovered_one_component_each(real_presets, capsys) -> None:
+    assert validate.main(["--seeds", "1"]) == 0
     assert "is seed 1's: found" in capsys.readouterr().out
 
 

@@ -13,11 +13,7 @@ from torch import Tensor
 
 from perfsweep.workloads.latentwire import reference
 from perfsweep.workloads.latentwire.evidence import greedy_answers
-from perfsweep.workloads.latentwire.maths import lora as lora_module
-from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.passes import Prefix
 from perfsweep.workloads.latentwire.variants import FAST_EXACT
-from perfsweep.workloads.latentwire.variants.student_passes import Merged
 
 
 def total_norm(gradients: list[Tensor]) -> Tensor:
@@ -98,44 +94,6 @@ def test_options_go_together(evidence, config) -> None:
         )
         <= 1e-11
     )
-
-
-def _without_additions(monkeypatch) -> None:
-    """Products of a layer miss theirs."""
-    monkeypatch.setattr(lora_module._Adapted, "__call__", lambda self, x: self.frozen(x))
-
-
-def _without_past(monkeypatch) -> None:
-    """The merged pass sees only its own row."""
-    ask = Merged.ask
-    monkeypatch.setattr(
-        Merged, "ask", lambda self, model, start, answer: ask(self, model, Prefix(start.tokens), answer)
-    )
-
-
-def _at_zero(monkeypatch) -> None:
-    """A pass that forgets where its row begins."""
-    monkeypatch.setattr(CausalLM, "rotation", _shifted(CausalLM.rotation))
-
-
-def _shifted(rotation):
-    return lambda self, start, *more: rotation(self, 0, *more)
-
-
-@pytest.mark.workloads
-@pytest.mark.parametrize(
-    ("mutate", "levels"),
-    [
-        (_without_additions, {"passes": "merged", "logits": "slice", "last_block": "pruned"}),
-        (_without_past, {"passes": "merged"}),
-        (_at_zero, {"k_loss": "kv"}),
-    ],
-)
-def test_a_path_that_forgets_them_is_told_apart(evidence, monkeypatch, mutate, levels) -> None:
-    reference = evidence(**BOTH)
-    mutate(monkeypatch)
-    arm = evidence(levels, **BOTH)
-    assert max(distance(arm[name], reference[name]) for name in ("terms", "gradient", "losses")) > 1e-4
 
 
 @pytest.mark.parametrize(

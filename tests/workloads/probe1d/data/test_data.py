@@ -74,16 +74,11 @@ def test_constants_summed_in_pieces_equal_those_summed_at_once(monkeypatch):
     assert len(list(problem.row_pieces(data.x, data.labels))) == -(-data.x.nnz // 999)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("preset", "rows", "unexplained"), [("dict_small", 16_173, 0.1), ("dict_large", 44_925, 0.07)]
-)
-def test_a_trained_dictionary_explains_its_patches(preset, rows, unexplained, cache_dir):
-    found = dictionary.codes(DICTIONARIES[preset], cache_dir)
-    assert len(found["digit"]) == rows
-    assert 0.02 < float(found["unexplained"]) < unexplained
-    again = dictionary.codes(DICTIONARIES[preset], cache_dir)
-    assert np.array_equal(found["values"], again["values"])
+@pytest.mark.workloads
+def test_a_trained_dictionary_explains_its_patches(cache_dir):
+    found = dictionary.codes(DICTIONARIES["dict_small"], cache_dir)
+    assert len(found["digit"]) == 16_173
+    assert 0.02 < float(found["unexplained"]) < 0.1
 
 
 @pytest.fixture

@@ -105,20 +105,6 @@ def test_every_pass_moves_every_pair_as_the_operators_do(flat, without):
     assert 0 < state.done.sum() < state.done.numel() or bool(state.done.all())
 
 
-def test_a_step_that_forgets_to_halve_is_told_apart():
-    block, x, limits = problem(flat=True)
-    state, worst = start(block), 0.0
-    for _ in range(4):
-        at = sums(x, block, state.b, state.w)
-        right = torch_step(block, copied(state), at, limits, RULES)
-        forgetful = replace(state, db=torch.zeros_like(state.db), dw=torch.zeros_like(state.dw))
-        worst = max(
-            worst, worst_difference(torch_step(block, forgetful, at, limits, RULES).state, right.state)
-        )
-        state = right.state
-    assert worst > 1e-3
-
-
 def sure_and_true(spoil):
     """Bounds of gradients of the pairs that a step is sure of, and their gradients and decrements.
 

@@ -13,8 +13,7 @@ from perfsweep.workloads.probe1d.data import generator
 from perfsweep.workloads.probe1d.data.presets import GENERATED
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
 from perfsweep.workloads.probe1d.maths import certify, newton, polish
-from perfsweep.workloads.probe1d.maths.chunks import Chunk
-from perfsweep.workloads.probe1d.maths.confusion import confusion_by_events, confusion_by_search, sort_events
+from perfsweep.workloads.probe1d.maths.confusion import confusion_by_search, sort_events
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
 from perfsweep.workloads.probe1d.oracle import minimiser
 
@@ -35,8 +34,6 @@ def test_naive_walks_away_from_a_well_posed_pair_that_newton_solves(solve):
     found = parameters(solve(BEST, data="digits", metrics=False), 15, 7)
     # Stopped at a gradient of 1e-6 where the curvature in w is near 0.1 per unit: 1e-5 in the parameters.
     assert found == pytest.approx((-2.2860127, 0.4065926), abs=1e-4)
-    exact = parameters(solve({**BEST, "precision": "f64"}, data="digits", tol=1e-9, metrics=False), 15, 7)
-    assert exact == pytest.approx((-2.2860127, 0.4065926), abs=1e-5)
 
 
 @pytest.mark.workloads
@@ -103,7 +100,7 @@ def test_float32_sums_hold_the_repaired_stop_test_up_on_dense_latents(solve):
 WIDE_SUMS = {"precision": "f32acc64"}
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_float64_accumulators_alone_leave_the_failures_and_the_stalled_slabs_as_they_are(solve):
     """The report's mixed-precision question: sums in float64, weights in float32, nothing else repaired."""
     naive = solve(WIDE_SUMS, data="digits16", metrics=False, max_iter=100)
@@ -332,8 +329,8 @@ def test_odd_shapes_are_solved_by_every_solver(solve, write_problem, rows, laten
         assert numbers["max_gradient"] <= 1.01e-6
 
 
-@pytest.mark.slow
-def test_counts_beyond_two_to_the_24_stay_exact_by_search_and_break_in_float32():
+@pytest.mark.workloads
+def test_counts_beyond_two_to_the_24_stay_exact_by_search():
     rows = 2**24 + 101
     indptr = torch.arange(rows + 1)
     x = Csr(indptr, torch.zeros(rows, dtype=torch.int64), torch.ones(rows), 1)
@@ -343,16 +340,6 @@ def test_counts_beyond_two_to_the_24_stay_exact_by_search_and_break_in_float32()
         sort_events(x, labels, grid), torch.tensor([0]), rows, torch.tensor([rows]), b, w, Counts()
     )
     assert found.tp.item() == rows
-
-    class Chunks:
-        def __call__(self):
-            for start in range(0, rows, 2**20):
-                stop = min(start + 2**20, rows)
-                yield Chunk(start, stop, torch.arange(start, stop))
-
-    dense = torch.ones(rows, 1)
-    broken = confusion_by_events(x, dense, torch.tensor([rows]), Chunks(), b, w, Counts())
-    assert broken.tp.item() != rows
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

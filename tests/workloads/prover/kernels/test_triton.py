@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from triton_targets import ARCHITECTURES, build, interpreted
+from triton_targets import build, interpreted
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS
 from perfsweep.workloads.prover.kernels.triton_expand import PLACES, SLOTS, _expand
@@ -13,25 +13,6 @@ from perfsweep.workloads.prover.kernels.triton_trunk import _activate
 from perfsweep.workloads.prover.maths.packing import CAP
 
 MATHS = Path(__file__).parents[1] / "maths"
-
-TRUNK = """
-import json
-import torch
-from perfsweep.workloads.prover.kernels.native import activate as on_cpu
-from perfsweep.workloads.prover.kernels.triton_trunk import activate
-
-def without_bias(product, bias, scale, shift, x):
-    return activate(product, torch.zeros_like(bias), scale, shift, x)
-
-off = {"kernel": [], "mutant": []}
-for width in (2, 40, 128):
-    torch.manual_seed(width)
-    rows = [torch.randn(5, width), *(torch.randn(width) for _ in range(3)), torch.randn(5, width)]
-    native, fused, wrong = (run(*rows[:4], rows[4].clone())[0] for run in (on_cpu, activate, without_bias))
-    off["kernel"].append(float((fused - native).abs().max()))
-    off["mutant"].append(float((wrong - native).abs().max()))
-print(json.dumps(off))
-"""
 
 EXPANSION = """
 import json
@@ -51,21 +32,13 @@ print(json.dumps([list(map(str, wrong)), walked]))
 
 
 @pytest.mark.workloads
-def test_an_interpreted_layer_is_that_of_the_cpu() -> None:
-    off = interpreted(TRUNK)
-    assert max(off["kernel"]) < 1e-5
-    assert min(off["mutant"]) > 1e-2
-
-
-@pytest.mark.workloads
 def test_interpreted_expansion_makes_the_oracles_lists() -> None:
     wrong, walked = interpreted(EXPANSION, MATHS)
     assert (wrong, walked) == ([], 22)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("products", ["fp32", "bf16"])
+@pytest.mark.parametrize(("products", "architecture"), [("fp32", 80), ("bf16", 90), ("bf16", 100)])
 def test_a_layer_compiles_without_spilling(
     products: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,8 +54,7 @@ def test_a_layer_compiles_without_spilling(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("index", ["i32", "i64"])
+@pytest.mark.parametrize(("index", "architecture"), [("i64", 80), ("i32", 90), ("i32", 100)])
 def test_expansion_compiles_and_spills_two_values_at_most(
     index: str, architecture: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

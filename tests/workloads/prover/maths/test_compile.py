@@ -46,19 +46,9 @@ def same(one, other):
     )
 
 
-def test_slabs_of_one_size_compile_once_and_generated_code_chooses_the_same(solve, naive_choices):
-    padded = solve({**SLAB, "pad_to_slab": "done_row"}, **SMALL)
-    assert padded.counters()["recompiles_after_warmup"] == 0
-    assert same(padded.evidence(), naive_choices)
-
-
 def test_without_padding_the_last_slab_compiles_again(solve, no_generated_code):
     workload = solve({**SLAB, "slab_size": 7}, **SMALL)
-    assert workload.counters()["recompiles_after_warmup"] >= 1
-
-
-def test_two_rows_of_warm_up_leave_the_compiling_to_the_first_slab(solve, no_generated_code):
-    workload = solve({**SLAB, "warmup": "tiny", "pad_to_slab": "done_row"}, **SMALL)
+    assert workload.counters()["compiled_steps"] > 0
     assert workload.counters()["recompiles_after_warmup"] >= 1
 
 

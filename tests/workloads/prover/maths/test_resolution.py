@@ -159,51 +159,17 @@ def test_lists_are_the_oracles_on_states_of_random_episodes(episodes, data, path
     assert unlike(kb, cases, PATHS[path], expected) == []
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 @pytest.mark.parametrize("name", ["family", "countries_s3"])
-def test_lists_are_the_oracles_on_two_hundred_episodes_of_real_data(set_up, real_data, name):
+def test_lists_are_the_oracles_on_episodes_of_real_data(set_up, real_data, name):
     kb = set_up({}, data=real_data(name)).kb
     resolver = resolver_of(kb)
-    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 200, seed=2)
+    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 20, seed=2)
     expected = [resolver.successors(*case) for case in cases]
     for path in ("naive", "all", "native"):
         for start in range(0, len(cases), 64):
             piece = slice(start, start + 64)
             assert unlike(kb, cases[piece], PATHS[path], expected[piece]) == [], path
-
-
-def _mutants(resolver: Resolver) -> dict[str, Resolver]:
-    """Resolvers with a mistake planted: each must be told from the real one by some list."""
-
-    class OwnFact(Resolver):
-        def pruned(self, state, query):
-            return super().pruned(state, (0, 0, 0))
-
-    class FactsFirst(Resolver):
-        def resolvents(self, state, query):
-            found = super().resolvents(state, query)
-            return found[len(self.heads[state[0][0]]) :] + found[: len(self.heads[state[0][0]])]
-
-    class Unnamed(Resolver):
-        def canonical(self, state):
-            return state
-
-    class Forgetful(Resolver):
-        def successors(self, state, query, history):
-            return super().successors(state, query, ())
-
-    made = {}
-    for kind in (OwnFact, FactsFirst, Unnamed, Forgetful):
-        made[kind.__name__] = kind(resolver.facts, resolver.rules, resolver.constants, resolver.predicates)
-    return made
-
-
-@pytest.mark.parametrize("mutant", ["OwnFact", "FactsFirst", "Unnamed", "Forgetful"])
-def test_a_resolver_with_a_planted_mistake_is_told_apart(set_up, mutant):
-    kb = set_up({}).kb
-    resolver = resolver_of(kb)
-    cases = walks(resolver, [tuple(fact) for fact in kb.facts.tolist()], 40, seed=1)[:400]
-    assert against_oracle(kb, cases, PATHS["all"], _mutants(resolver)[mutant])
 
 
 TERMS = st.integers(0, 4)
@@ -222,20 +188,9 @@ def random_problems(draw):
     return Problem(tuple((p, f"c{a}", f"c{b}") for p, a, b in facts), (), (), tuple(rules))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_problems(), st.integers(0, 1000))
-def test_all_paths_assert_lists_are_the_oracles_on_any_small_knowledge_base(problem, seed):
-    assert_lists_are_the_oracles(problem, seed)
-
-
-@pytest.mark.workloads
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(random_problems(), st.integers(0, 1000))
-def test_all_paths_assert_lists_are_the_oracles_on_many_small_knowledge_bases(problem, seed):
-    assert_lists_are_the_oracles(problem, seed)
-
-
-def assert_lists_are_the_oracles(problem, seed):
+def test_lists_are_the_oracles_on_any_small_knowledge_base(problem, seed):
     kb = KnowledgeBase.build(problem)
     resolver = resolver_of(kb)
     goals = [tuple(fact) for fact in kb.facts.tolist()]

@@ -29,15 +29,15 @@ def test_proofs_of_countries_are_as_deep_as_the_data_set_says(real_data):
     assert Counter(stated.values()) == {2: 1, 3: 18, 5: 3, 6: 1, 9: 1}
 
 
-@pytest.mark.slow
+@pytest.mark.workloads
 def test_proofs_of_family_are_as_deep_as_they_follow_from_its_rules(real_data):
     """Depths 1 and 2 are as stated; entries 4 and -1 do not follow from the rules."""
     folder = real_data("family")
     kb = KnowledgeBase.build(read_problem(Path(folder)))
-    stated, resolver = stated_depths(folder, kb), resolver_of(kb)
+    stated, resolver = dict([*stated_depths(folder, kb).items()][::40]), resolver_of(kb)
     found = {query: resolver.shortest(query, limit=3) for query in stated}
     assert all(found[query] == depth for query, depth in stated.items() if depth in (1, 2))
-    assert Counter(found.values()) == {1: 318, 2: 4823, 3: 128, None: 357}
+    assert Counter(found.values()) == {1: 8, 2: 119, 3: 7, None: 7}
 
 
 @pytest.mark.parametrize(

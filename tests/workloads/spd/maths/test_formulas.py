@@ -11,7 +11,6 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.kernels.native import PARTS, ToyKernel
 from perfsweep.workloads.spd.maths import formulas, masked_products
 from perfsweep.workloads.spd.workload import Spd
 
@@ -89,19 +88,6 @@ def test_a_planted_mistake_is_rejected(gradients_of, monkeypatch, module, name, 
     base = gradients_of(config=config)
     monkeypatch.setattr(module, name, mutant)
     assert worst(gradients_of(config=config, gradients="formulas"), base) > 1e-6
-
-
-def test_a_kernel_without_the_density_is_rejected(gradients_of, monkeypatch) -> None:
-    config = {**TOY, "dtype": "float64"}
-    base, call = gradients_of(config=config), ToyKernel.__call__
-
-    def forgets(self, *given):
-        found = call(self, *given)
-        self.gradients[PARTS.index("of first biases") - PARTS.index("of V1")].zero_()
-        return found
-
-    monkeypatch.setattr(ToyKernel, "__call__", forgets)
-    assert worst(gradients_of(config=config, gradients="native"), base) > 1e-6
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from perfsweep.workloads.spd.variants.precision import BFLOAT16, HALF_IN_MAIN_PASS
 
@@ -52,13 +51,3 @@ def test_sixteen_bit_products_stay_within_their_bounds_and_round(evidence_of, le
 @pytest.mark.parametrize("level", ["off", "bf16"])
 def test_an_exact_factorisation_stays_faithful_under_any_precision(evidence_of, level) -> None:
     assert evidence_of(amp=level).numbers["exact_faithfulness"] < 1e-12
-
-
-def test_faithfulness_inside_autocast_is_rejected(evidence_of, monkeypatch) -> None:
-    real = torch.autocast
-
-    def never_off(device_type, dtype=None, enabled=True, **rest):
-        return real(device_type, dtype=torch.bfloat16)
-
-    monkeypatch.setattr(torch, "autocast", never_off)
-    assert evidence_of(amp="bf16").numbers["exact_faithfulness"] > 1e-12

@@ -8,8 +8,6 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.spd.evaluation import one_feature_importances
-from perfsweep.workloads.spd.oracle.recovery import ci_errors
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
 
@@ -190,37 +188,3 @@ def test_evaluating_changes_no_later_training(start, run) -> None:
         run(workload, 3)
         curves.append(workload.arm.total.item())
     assert curves[0] == curves[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "levels", [{}, {"gradients": "native", "optimizer": "fused"}], ids=["naive", "formulas"]
-)
-def test_a_toys_features_are_recovered_one_component_each(start, run, real_presets, levels) -> None:
-    fast = {"metrics": "deferred", "mask_checks": "off", "loader": "memmap_batched"}
-    workload = start(
-        config={"log_every": 10**4, "eval_every": 10**4, "save_every": 10**4, "preset": "tms_5-2_test"},
-        seed=0,
-        **fast,
-        **levels,
-    )
-    run(workload, 2500)
-    importances = one_feature_importances(workload.arm)
-    first = importances["linear1"]
-    assert ((first > 0.1).sum(1) == 1).all()
-    components = first.argmax(1)
-    assert len(set(components.tolist())) == 5
-    assert ci_errors(first) == 0
-    second = importances["linear2"] > 0.1
-    assert len(set(importances["linear2"].argmax(1).tolist())) >= 3
-    assert (second.sum(1) <= 2).all()
-    # The known columns, by their formula.
-    angles = torch.arange(5) * (2 * math.pi / 5)
-    star = torch.stack([angles.cos(), angles.sin()], 1)
-    pair = workload.arm.decomposition.operands()["linear1"]
-    for feature, component in enumerate(components.tolist()):
-        outer = torch.outer(pair.V[:, component], pair.U[component]).detach()
-        own, true = outer[feature], star[feature]
-        assert torch.nn.functional.cosine_similarity(own, true, dim=0) > 0.99
-        assert 0.9 <= own.norm() / true.norm() <= 1.1
-        assert 1 - own.square().sum() / outer.square().sum() < 0.02
