@@ -229,6 +229,7 @@ def test_a_planted_change_of_results_is_found_and_a_repeated_command_measures_no
     before, kept = state(root), []
     words = ["workload=script", "workload.path=train.py", f"runs={runs}", "measure.timed_parity=false"]
     quick = ["measure.iterations=4", "measure.warmup_max=5", "measure.evidence_iterations=4"]
+    quick += ["measure.rounds=1", "measure.servers=1", "cluster.executor=inprocess"]
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
             main(["bisect", "good", "main", "--find", "different", "--json", "--", *words, *quick])

@@ -168,9 +168,9 @@ def test_a_workflow_is_written_over_only_where_that_was_said(
 
 
 OPTIONS = (
-    *("workload=script", "workload.path=train.py", "measure.iterations=10", "measure.warmup_max=10"),
-    *("measure.evidence_iterations=4", "measure.budget_s=1", "measure.servers=1", "measure.repeats=0"),
-    "measure.timed_parity=false",
+    *("workload=script", "workload.path=train.py", "measure.iterations=5", "measure.warmup_max=5"),
+    *("measure.evidence_iterations=4", "measure.look=true", "measure.rounds=1", "measure.servers=1"),
+    *("measure.repeats=0", "measure.timed_parity=false", "cluster.executor=inprocess"),
 )
 STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >> calls

@@ -85,7 +85,7 @@ def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
     """Which small delays a machine resolves, and how far placebos lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
     out = StringIO()
-    selftest.run(Console(file=out, width=100), budget_s=20.0)
+    selftest.run(Console(file=out, width=100), budget_s=5.0)
     text = out.getvalue()
     rows = {
         words[0]: line

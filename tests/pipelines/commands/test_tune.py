@@ -222,7 +222,8 @@ def test_a_real_search_ends_with_a_verdict_and_never_keeps_what_changes_results(
         "measure.warmup_max=8",
         "measure.evidence_iterations=2",
         "measure.counting_iterations=2",
-        "measure.servers=1",  # each imports torch anew, in each step of the search
+        "measure.servers=1",
+        "cluster.executor=inprocess",
     ]
     words = ["tune.toggles=[fuse,wrong]", "tune.rounds=2", "measure.rounds=3"]
     status, out = at(*TUNE, *words, *measure, "workload.wait_ms=8")
