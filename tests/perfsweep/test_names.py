@@ -11,7 +11,7 @@ FROM_A_NOTEBOOK = """
 import perfsweep
 sweep = perfsweep.sweep(
     workload="workloads.halving:Halving", name="own", axes={"add": ["once"]}, tracking="disabled",
-    measure={"rounds": 2, "servers": 1, "repeats": 0, "iterations": 8, "timed_parity": False, "look": True},
+    measure={"rounds": 1, "servers": 1, "repeats": 0, "iterations": 8, "timed_parity": False, "look": True},
 )
 from conf.values import MINE
 from slurm.site import MINE
