@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from waiting import until
 
@@ -49,21 +50,10 @@ def tickets(folder: Path) -> int:
     return sum(path.is_dir() for path in folder.with_name(f"{folder.name}-gate").iterdir())
 
 
-def processes(folder: Path) -> list[str]:
-    """Command lines of processes that mention the folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                cwd, line = (
-                    str((entry / "cwd").readlink()),
-                    (entry / "cmdline").read_text().replace("\0", " "),
-                )
-            except OSError:
-                continue
-            if line and cwd == str(folder):
-                found.append(line)
-    return found
+def processes(folder: Path) -> list[psutil.Process]:
+    """Processes that work in the folder."""
+    found = psutil.process_iter(["cwd", "cmdline"])
+    return [one for one in found if one.info["cwd"] == str(folder) and one.info["cmdline"]]
 
 
 @pytest.fixture
@@ -106,11 +96,9 @@ def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(
 ) -> None:
     folder, process = running
     (pack,) = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _is_pack(entry, folder)
+        one for one in processes(folder) if "perfsweep.pipelines.execution.pack" in one.info["cmdline"]
     ]
-    os.kill(pack, signal.SIGKILL)
+    pack.kill()
     output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1, output
     assert "pack p000 broke off" in output
@@ -127,11 +115,3 @@ def test_a_second_command_on_the_same_sweep_is_refused(
     assert end.value.code == 2
     assert "is being measured by another command" in capsys.readouterr().err
     assert not list(tmp_path.rglob("record.json"))
-
-
-def _is_pack(entry: Path, folder: Path) -> bool:
-    try:
-        line, cwd = (entry / "cmdline").read_text(), str((entry / "cwd").readlink())
-    except OSError:
-        return False
-    return "perfsweep.pipelines.execution.pack" in line and cwd == str(folder)

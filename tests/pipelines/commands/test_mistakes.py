@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
@@ -211,7 +212,14 @@ def _names_what_exists(name: str, text: str) -> None:
         assert set(advised) <= set(options) | {"name" if "name" in options else "runs"}, text
 
 
-@pytest.mark.parametrize(("typed", "message"), BEFORE_HYDRA, ids=[row[0] for row in BEFORE_HYDRA])
+def cases() -> Iterator[ParameterSet]:
+    """What is told before Hydra is imported is quick."""
+    for slow, rows in (((), BEFORE_HYDRA), (pytest.mark.slow, [*COMPOSED, *PLANNED])):
+        for typed, message in rows:
+            yield pytest.param(typed, message, marks=slow, id=f"{typed} {message[:9]}")
+
+
+@pytest.mark.parametrize(("typed", "message"), cases())
 def test_a_mistake_is_one_sentence(
     typed: str,
     message: str,
@@ -222,35 +230,9 @@ def test_a_mistake_is_one_sentence(
     assert message in told(typed, folder, monkeypatch, capsys)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [*COMPOSED, *PLANNED],
-    ids=[f"{row[0]} {row[1][:9]}" for row in [*COMPOSED, *PLANNED]],
-)
-def test_a_mistake_in_a_value_is_one_sentence(
-    typed: str,
-    message: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert message in told(typed, folder, monkeypatch, capsys)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("typed", ["list", "describe digits"])
-def test_a_full_disk_behind_the_output_is_said(typed: str) -> None:
-    command = f"{sys.executable} -m perfsweep.pipelines.cli {typed} > /dev/full"
+def test_a_full_disk_that_output_goes_to_is_said() -> None:
+    command = f"{sys.executable} -m perfsweep.pipelines.cli list > /dev/full"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "the disk is full; free some space, or write elsewhere with TMPDIR" in line
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("sh") is None, reason="there is no shell")
-def test_a_reader_that_has_gone_ends_a_command_quietly() -> None:
-    command = f"{sys.executable} -m perfsweep.pipelines.cli describe digits | head -1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stderr == ""
