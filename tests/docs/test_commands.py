@@ -68,17 +68,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the prepared folder, in which a reader is."""
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+def folder(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The prepared folder, in which a reader is."""
+    monkeypatch.chdir(prepared)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(prepared)])
     # Models, data and checkpoints that the pages name are the reader's.
     for name in ("latentwire", "probe1d", "prover", "spd"):
         monkeypatch.setattr(registry.declared(name), "planned", lambda config: config)
     own = ProverConfig(data="kinship").problem
     monkeypatch.setattr(ProverConfig, "problem", own)
-    return tmp_path
+    return prepared
 
 
 @pytest.mark.parametrize(("page", "words"), documented(), ids=shown)
@@ -104,17 +103,11 @@ def plan(command: str, words: list[str]) -> None:
     cfg = composition.compose(command, words)
     if command == "sweep":
         assert make_plan(validation.typed(cfg, SweepCommand), GPU).effects
-    elif command == "run":
-        run = validation.typed(cfg, RunCommand)
-        assert single_arm(
-            SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
-        ).arms
-    elif command == "profile":
-        run = validation.typed(cfg, types.ProfileCommand)
-        assert single_arm(
-            SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure), GPU
-        ).arms
-        assert wanted(run.profile)[0]
+    elif command in ("run", "profile"):
+        run = validation.typed(cfg, types.ProfileCommand if command == "profile" else RunCommand)
+        one = SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure)
+        assert single_arm(one, GPU).arms
+        assert command == "run" or wanted(run.profile)[0]
     elif command == "tune":
         tune = validation.typed(cfg, TuneCommand)
         space = space_of(tune)
