@@ -107,7 +107,7 @@ def plan(command: str, words: list[str]) -> None:
         run = validation.typed(cfg, types.ProfileCommand if command == "profile" else RunCommand)
         one = SweepCommand(workload=run.workload, toggles=run.toggles, measure=run.measure)
         assert single_arm(one, GPU).arms
-        assert command == "run" or wanted(run.profile)[0]
+        assert not isinstance(run, types.ProfileCommand) or wanted(run.profile)[0]
     elif command == "tune":
         tune = validation.typed(cfg, TuneCommand)
         space = space_of(tune)
