@@ -151,7 +151,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 
 def illegible(page: Page) -> list[str]:
-    """Words that stand out from their ground less than they should."""
+    """Words whose contrast to their ground is too low."""
     found = page.value(CONTRASTS)
     assert len(found) > 3, "there is something to read"
     return [f"{text}: {ratio:.2f}" for ratio, text, faint in found if ratio < (HIDDEN if faint else READABLE)]
