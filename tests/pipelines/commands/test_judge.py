@@ -14,6 +14,7 @@ from versioned import scripted, work
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import judge as module
+from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.workloads.errors import ConfigError
@@ -168,7 +169,8 @@ def test_a_library_that_changes_results_is_caught_and_both_environments_are_name
     Path("train.py").write_text(SAVES)
     bare(tmp_path / "env-a", pace=("1.0", "SCALE = 1.0"))
     bare(tmp_path / "env-b", pace=("2.0", "SCALE = 1.001"))
-    look = ("measure.look=true", "measure.rounds=1")
+    monkeypatch.setattr("perfsweep.pipelines.execution.servers.ForkServer", ForkServer)  # each has its own
+    look = ("measure.look=true", "measure.rounds=1", "cluster.executor=inprocess")
     status, said, heard = judge("--environment", "env-a", "env-b", "--json", "--", *SMALL, *look)
     found = json.loads(said)
     assert found["compares"] == "environment" and found["head"] == {"name": "env-b", "commit": None}
