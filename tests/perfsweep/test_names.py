@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from namesakes import SCRIPT, SMALL, namesakes, outcomes, python
+from namesakes import SMALL, namesakes, outcomes, python
 
 FROM_A_NOTEBOOK = """
 import perfsweep
@@ -17,13 +17,6 @@ from conf.values import MINE
 from slurm.site import MINE
 from workloads.api import MINE
 """
-
-
-@pytest.mark.slow
-def test_every_trial_of_a_sweep_imports_the_users_packages(tmp_path: Path) -> None:
-    folder = namesakes(tmp_path)
-    python(folder, "-m", "perfsweep", "sweep", *SCRIPT, *SMALL)
-    assert outcomes(folder) == {"ok"}
 
 
 @pytest.mark.slow

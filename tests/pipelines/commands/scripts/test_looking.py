@@ -110,6 +110,7 @@ def looked(folder: Path, text: str, *words: str) -> int:
     return end.value.code
 
 
+@pytest.mark.slow
 def test_a_script_that_python_cannot_read_is_refused_before_torch_is_imported(folder: Path) -> None:
     (folder / "train.py").write_text("def f(:")
     text = (
