@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
@@ -212,14 +210,15 @@ def _names_what_exists(name: str, text: str) -> None:
         assert set(advised) <= set(options) | {"name" if "name" in options else "runs"}, text
 
 
-def cases() -> Iterator[ParameterSet]:
-    """What is told before Hydra is imported is quick."""
-    for slow, rows in (((), BEFORE_HYDRA), (pytest.mark.slow, [*COMPOSED, *PLANNED])):
-        for typed, message in rows:
-            yield pytest.param(typed, message, marks=slow, id=f"{typed} {message[:9]}")
+CASES = [
+    pytest.param(typed, message, marks=marks, id=f"{typed} {message[:9]}")
+    for marks, rows in (((), BEFORE_HYDRA), (pytest.mark.slow, [*COMPOSED, *PLANNED]))
+    for typed, message in rows
+]
+"""What is told before Hydra is imported is quick."""
 
 
-@pytest.mark.parametrize(("typed", "message"), cases())
+@pytest.mark.parametrize(("typed", "message"), CASES)
 def test_a_mistake_is_one_sentence(
     typed: str,
     message: str,
