@@ -183,13 +183,21 @@ ONE_TOGGLE = {
 """What is left out of commands that would run shared toggles once more."""
 
 
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all pages are followed, from one fork server."""
+    return tmp_path_factory.mktemp("start")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["quickstart.md", "workload.md", "extending.md", "script.md"])
 def test_a_page_can_be_followed_from_top_to_bottom_in_an_empty_folder(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are written and commands run in the order of the page; what sweeps answer is not looked at."""
-    monkeypatch.chdir(tmp_path)
+    for left in start.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    monkeypatch.chdir(start)
     ran = 0
     for block in blocks(ROOT / "docs" / name):
         if block.file:
