@@ -21,7 +21,6 @@ from perfsweep.workloads.api import Evidence, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
-UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"
 SCALED = LOOP.replace(".square()", ".square().mul(SCALE)")
 LOADED = """
 from torch.utils.data import DataLoader
@@ -67,10 +66,6 @@ MEASURABLE = {
         ],
     ),
     "hash order": (HASHES + SCALED, ["no: two runs part at iteration 1", "order of hashed things"]),
-    "no seed": (
-        UNSEEDED + SCALED,
-        ["no: two runs part at iteration 1", "train.py:2: SCALE = float(np.random.default_rng().random())"],
-    ),
     "a write at the end of its one epoch": (
         EPOCHS,
         [
