@@ -113,13 +113,6 @@ class Wrong(Sound):
             self.x = self.x * (1 + 1e-6)
 
 
-class OtherData(Sound):
-    """A digest that a level changes."""
-
-    def data_digest(self) -> str:
-        return f"in {self.pieces} pieces"
-
-
 class Drawn(Sound):
     """Has a level that draws at random."""
 
@@ -183,13 +176,6 @@ class Raises(Sound):
         super().step(clock)
         if self.steps == 3:
             raise ValueError("the toy was told to break: [batch, dim] is no shape [/batch]")
-
-
-class Stands(Sound):
-    """Progress that does not grow."""
-
-    def progress(self) -> float:
-        return 1.0
 
 
 class Job(Sound):
