@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 from documented import PAGES, ROOT, SHORT, blocks, commands, perform
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
 from perfsweep.pipelines.config import composition, pasted_line, types, validation
 from perfsweep.pipelines.config.types import FrontierCommand, RunCommand, SweepCommand, TuneCommand
@@ -62,8 +62,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
         for command in (["init", "."], ["new", "my_workload"]):
-            with pytest.raises(SystemExit):
-                cli.main(command)
+            ended(*command)
     return folder
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from installed_wheel import python, run
 from markupsafe import Markup
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.report.pictures import svg
 
 ROOT = Path(__file__).parents[2]
@@ -70,9 +70,7 @@ def perform(words: Sequence[str], *more: str) -> None:
         if program == "python":
             runpy.run_path(rest[0], run_name="__main__")
         else:
-            with pytest.raises(SystemExit) as end:
-                cli.main(rest)
-            assert not end.value.code, words
+            assert ended(*rest) == 0, words
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", "")).startswith(f"{Path.cwd()}/"):
             del sys.modules[name]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.rules import Defect
 from perfsweep.testing.conformance import NotConformant, check_workload
 
@@ -28,10 +28,8 @@ def test_a_sound_workload_keeps_its_contract(name: str) -> None:
 
 
 def test_what_was_looked_at_is_said_of_a_sound_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["check", "toys.defective:Sound"])
-    said = capsys.readouterr().out
-    assert end.value.code == 0 and "no defects" in said, said
+    assert ended("check", "toys.defective:Sound") == 0
+    assert "no defects" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("name", "defect", "words"), DEFECTS, ids=[case[0] for case in DEFECTS])
@@ -54,8 +52,6 @@ def test_the_template_of_new_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit):
-        cli.main(["new", "fresh_start"])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["check", "fresh_start:FreshStart", "--toggles", "prepare"])  # others are not the template's
-    assert exit_.value.code == 0, capsys.readouterr().out
+    ended("new", "fresh_start")
+    status = ended("check", "fresh_start:FreshStart", "--toggles", "prepare")  # others are not the template's
+    assert status == 0, capsys.readouterr().out

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated
 from toys import defective
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store import files
@@ -175,9 +175,7 @@ PLACE = f"defective.py:{next(n for n, line in enumerate(LINES, 1) if 'told to br
 def test_what_the_users_code_raised_is_on_the_terminal_and_in_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*SWEEP, f"runs={tmp_path}"])
-    assert ended.value.code == 1
+    assert ended(*SWEEP, f"runs={tmp_path}") == 1
     said = capsys.readouterr().out
     message = "baseline: failed: ValueError: the toy was told to break: [batch, dim] is no shape [/batch]"
     assert message in " ".join(said.split())

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 import pytest
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands import dispatch
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.dispatch import Composed, Plain
@@ -47,12 +47,6 @@ def test_a_doctor_of_a_workload_is_its_check(monkeypatch: pytest.MonkeyPatch) ->
     context = click.Context(doctor, info_name="doctor")
     context.params = {"overrides": ("mine:Own", "workload.x=1")}
     assert doctor.invoke(context) == ("check:check", ("mine:Own", ["workload.x=1"]))
-
-
-def ended(*words: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        cli.main(list(words))
-    return int(end.value.code or 0)
 
 
 def test_the_version_is_one_line_whatever_else_is_typed(capsys: pytest.CaptureFixture[str]) -> None:

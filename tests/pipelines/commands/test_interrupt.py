@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typed import ended
 from waiting import until
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.store import locks
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -110,8 +110,7 @@ def test_a_second_command_on_the_same_sweep_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with locks.locked(SweepFolder(tmp_path / "runs" / "toy")), pytest.raises(SystemExit) as end:
-        cli.main(SWEEP)
-    assert end.value.code == 2
+    with locks.locked(SweepFolder(tmp_path / "runs" / "toy")):
+        assert ended(*SWEEP) == 2
     assert "is being measured by another command" in capsys.readouterr().err
     assert not list(tmp_path.rglob("record.json"))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from environments import bare
 from git_repository import git, state
+from typed import ended
 from versioned import scripted, work
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import judge as module
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
@@ -45,10 +45,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def judge(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            main(["judge", *words, f"runs={tmp_path / 'runs'}"])
-        said = capsys.readouterr()
-        return int(end.value.code or 0), said.out, said.err
+        return ended("judge", *words, f"runs={tmp_path / 'runs'}"), *capsys.readouterr()
 
     return judge
 
@@ -184,17 +181,13 @@ def test_a_library_that_changes_results_is_caught_and_both_environments_are_name
 ANSWER = Answer(Side("main", "0" * 40), Side("worktree", None), "no difference", "same code", 0, 0.025)
 
 
-def ended(*words: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["comment", *map(str, words)])
-    return int(end.value.code or 0)
-
-
 def test_a_comment_goes_to_a_file_or_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "judge.json"
     file.write_text(json.dumps(ANSWER.as_json()))
-    assert ended(file, "--output", tmp_path / "comment.md") == 0 and capsys.readouterr().out == ""
-    assert ended(file) == 0
+    assert (
+        ended("comment", str(file), f"--output={tmp_path}/comment.md") == 0 and capsys.readouterr().out == ""
+    )
+    assert ended("comment", str(file)) == 0
     said = capsys.readouterr().out
     assert said == (tmp_path / "comment.md").read_text() and "### perfsweep: no difference" in said
 
@@ -212,7 +205,7 @@ def test_a_file_of_anything_else_is_one_sentence(
 ) -> None:
     if text is not None:
         (tmp_path / "judge.json").write_text(text)
-    assert ended(tmp_path / "judge.json") == 2
+    assert ended("comment", f"{tmp_path}/judge.json") == 2
     said = capsys.readouterr()
     assert said.out == "" and sentence in said.err and "perfsweep judge --json" in said.err
     assert said.err.count("\n") == 1

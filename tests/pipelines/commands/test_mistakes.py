@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
 from perfsweep.pipelines.config import spelling
 
@@ -186,10 +186,8 @@ def told(typed: str, folder: Path, patch: pytest.MonkeyPatch, capsys: pytest.Cap
     patch.setattr(sys, "path", [*sys.path, str(folder)])
     for file in folder.glob("*.py"):  # a test before this one may have imported its own
         patch.delitem(sys.modules, file.stem, raising=False)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(words)
-    said = capsys.readouterr()
-    assert (ended.value.code, len(said.err.strip().splitlines())) == (2, 1), said
+    status, said = ended(*words), capsys.readouterr()
+    assert (status, len(said.err.strip().splitlines())) == (2, 1), said
     assert not OTHERS_WORDS.search(said.err), said.err
     _names_what_exists(words[0], said.err)
     return said.err

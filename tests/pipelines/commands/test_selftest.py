@@ -8,9 +8,9 @@ from io import StringIO
 import polars as pl
 import pytest
 from rich.console import Console
+from typed import ended
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes
 from perfsweep.pipelines.statistics.verdicts import Verdict
@@ -46,9 +46,7 @@ def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
 
 @pytest.mark.parametrize("budget", ["0", "inf"])
 def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["selftest", "--budget", budget])
-    assert ended.value.code == 2
+    assert ended("selftest", "--budget", budget) == 2
     assert "--budget" in capsys.readouterr().err
 
 

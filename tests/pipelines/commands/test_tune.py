@@ -14,8 +14,8 @@ import pytest
 import yaml
 from measured import SimulatedLaunch
 from toys.tunable import BYTES_EACH, OPTIMUM, log_cost
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands import frontier
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
@@ -49,10 +49,7 @@ class Shell:
     def __call__(self, *words: str) -> tuple[int, str]:
         """Exit status and everything printed."""
         self.monkeypatch.setattr(sys, "argv", ["perfsweep", *words])
-        with pytest.raises(SystemExit) as end:
-            cli.main(list(words))
-        out = self.capsys.readouterr()
-        return int(end.value.code or 0), out.out + out.err
+        return ended(*words), "".join(self.capsys.readouterr())
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from loops import LOOP
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import Seen
 from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
@@ -99,10 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def looked(folder: Path, text: str, *words: str) -> int:
     (folder / "train.py").write_text(text)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["script", "train.py", *words])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+    return ended("script", "train.py", *words)
 
 
 @pytest.mark.slow
@@ -225,9 +222,7 @@ def test_a_pasted_line_is_looked_at(
         raise ConfigError("enough")
 
     monkeypatch.setattr("perfsweep.pipelines.check.first_look.planned", planned)
-    with pytest.raises(SystemExit) as end:
-        cli.main(line.split())
-    assert (end.value.code, seen) == (2, ["train.py --lr=1"])
+    assert (ended(*line.split()), seen) == (2, ["train.py --lr=1"])
 
 
 LEVELS = {"amp": ["bf16"], "compile": ["default"], "optimizer": ["fused"], "zero_grad": ["none"]}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typed import ended
 
 from perfsweep.pipelines.check.first_look import Parting, Seen
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.scripts import looking, patching, tuning
 from perfsweep.pipelines.commands.scripts.patching import Measured
 from perfsweep.pipelines.commands.two_versions import TwoVersions
@@ -139,10 +139,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tune(*words: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["tune", *words])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+    return ended("tune", *words)
 
 
 def test_a_patch_is_written_when_it_is_asked_for(script: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typed import ended
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.scripts import running
 from perfsweep.pipelines.commands.scripts.running import read_levels
 from perfsweep.pipelines.exits import MISTAKE, SOME_FAILED
@@ -73,9 +73,7 @@ def test_levels_that_change_results_are_not_run(
     found = lambda *about: Evidence({"losses": np.array([next(losses)])})  # noqa: E731
     monkeypatch.setattr(running, "_evidence", found)
     monkeypatch.setattr(running, "_become", lambda *about: pytest.fail("the script was run"))
-    with pytest.raises(SystemExit) as end:
-        main(["run", "train.py", "--with", "tuned.yaml"])
-    assert end.value.code == SOME_FAILED
+    assert ended("run", "train.py", "--with", "tuned.yaml") == SOME_FAILED
     assert "train.py is not run: with optimizer=fused its results are different (" in capsys.readouterr().err
 
 
@@ -119,8 +117,6 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     words, told = MISTAKES[name]
-    with pytest.raises(SystemExit) as end:
-        main(["run", *words])
+    assert ended("run", *words) == MISTAKE
     said = capsys.readouterr().err
-    assert end.value.code == MISTAKE
     assert told in said and said.count("\n") == 1
