@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,6 +14,7 @@ from typed import ended
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes
+from perfsweep.pipelines.config.types import ClusterConfig, SweepCommand
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 
@@ -82,6 +84,12 @@ def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
 ) -> None:
     """Which small delays a machine resolves, and how far placebos lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
+    asked = selftest.command
+
+    def here(runs: Path, budget_s: float) -> SweepCommand:
+        return replace(asked(runs, budget_s), cluster=ClusterConfig(executor="inprocess"))
+
+    monkeypatch.setattr(selftest, "command", here)
     out = StringIO()
     selftest.run(Console(file=out, width=100), budget_s=5.0)
     text = out.getvalue()
