@@ -1,4 +1,4 @@
-"""Every example is listed, compiles, and does what its first lines say, in a folder that holds it alone."""
+"""Every example is listed, compiles, and does what its first lines say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from documented import FEW, ROOT, SHORT, execute
+from documented import ROOT, SHORT, perform
 
 FOLDER = ROOT / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -32,21 +32,22 @@ def test_an_example_compiles_and_says_how_to_run_it(example: Path) -> None:
     assert any(example.stem in word for words in commands(example) for word in words)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A folder with one example in it."""
-    shutil.copy(request.param, tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where examples run, from one fork server."""
+    return tmp_path_factory.mktemp("examples")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("example", "folder"), [(one, one) for one in EXAMPLES], ids=lambda one: one.name, indirect=["folder"]
-)
-def test_an_example_does_what_its_first_lines_say(example: Path, folder: Path) -> None:
-    """Every command, in order; sweeps measure as little as they can, whatever they answer."""
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_does_what_its_first_lines_say(
+    example: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but first looks, which a sweep of the same script follows; sweeps measure as little as they can."""
+    before = len(list(folder.glob("runs/*/report.html")))
+    shutil.copy(example, folder)
+    monkeypatch.chdir(folder)
     for words in commands(example):
-        measures = words[1] == "sweep" or words[:2] == ["python", "sweep_from_python.py"]
-        execute(words, folder, *((SHORT if words[1] == "sweep" else FEW) if measures else ()))
-    written = list((folder / "runs").glob("*/report.html"))
-    assert len(written) == 1
+        if words[1] != "script":
+            perform(words, *(() if words[1] == "check" else SHORT))
+    assert len(list(folder.glob("runs/*/report.html"))) == before + 1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import Any
 
-import pytest
 from documented import ROOT
 
 import perfsweep
@@ -38,15 +36,3 @@ def test_nothing_on_the_page_lacks_its_sentence_or_depends_on_the_process() -> N
     text = PAGE.read_text()
     assert re.findall(r"^\| [^|]+ \|  \|$", text, re.MULTILINE) == []
     assert " at 0x" not in text
-
-
-class Undocumented:
-    def act(self, strength: float = 2.0) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("value", "said"), [(Undocumented, "| `act(strength)` |  |"), (Undocumented.act, "=2.0")]
-)
-def test_a_missing_sentence_would_be_seen(value: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Undocumented, "__module__", "perfsweep.made_up")
-    assert said in reference.entry("made_up", value)

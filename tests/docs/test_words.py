@@ -36,15 +36,6 @@ def test_plain_words_code_and_keys_pass(tmp_path: Path) -> None:
     assert list(plain_words.module(tmp_path / "module.py")) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("page.md", "word " * 21), ("page.md", "One word. " * 601), ("README.md", "One line.\n" * 121)],
-    ids=["a sentence of 21 words", "a page of 1,202 words", "a README of 121 lines"],
-)
-def test_what_is_too_long_is_rejected(name: str, text: str) -> None:
-    assert any("at most" in finding for finding in plain_words.page(name, text))
-
-
 def test_more_than_was_admitted_fails_and_names_the_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

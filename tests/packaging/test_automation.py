@@ -45,10 +45,6 @@ def test_the_change_log_names_the_version_of_the_project() -> None:
     assert released[0] == version
 
 
-def test_there_is_a_workflow() -> None:
-    assert "ci.yml" in {workflow.name for workflow in WORKFLOWS}
-
-
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda workflow: workflow.name)
 def test_a_workflow_makes_only_what_the_makefile_has(workflow: Path) -> None:
     ran = scripts(yaml.safe_load(workflow.read_text()))

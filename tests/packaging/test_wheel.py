@@ -90,33 +90,15 @@ def test_the_installed_command_is_the_wheels(installed: Path, empty: Path) -> No
     assert "digits" in run(installed, "list", cwd=empty)
 
 
-def test_an_own_workload_is_written_planned_measured_and_compared_from_an_empty_folder(
+def test_a_script_is_measured_and_compared_and_a_workload_written_in_a_folder_with_packages_of_our_names(
     installed: Path, empty: Path
 ) -> None:
     run(installed, "init", ".", cwd=empty)
     run(installed, "new", "my_workload", cwd=empty)
     assert "rows=2048" in run(installed, "describe", "my_workload:MyWorkload", cwd=empty)
-    sweep = [
-        "sweep",
-        "workload=my_workload:MyWorkload",
-        "axes.prepare=[once]",
-        *("measure=quick", "measure.rounds=3", "measure.servers=1", "workload.rows=512"),
-    ]
-    assert "prepare=once" in run(installed, *sweep, "tracking=disabled", cwd=empty)
-    folder = empty / "runs/myworkload-quick"
+    assert "optimizer=foreach" in run(installed, "sweep", *SCRIPT, *SMALL, "name=own", cwd=empty)
+    assert outcomes(empty) == {"ok"}, "every trial imports the user's packages"
+    folder = empty / "runs/own"
     assert (folder / "report.html").stat().st_size > 20_000
-    assert "prepare=once" in run(installed, "compare", str(folder), cwd=empty)
+    assert "optimizer=foreach" in run(installed, "compare", str(folder), cwd=empty)
     assert "rounds" in run(installed, "status", str(folder), cwd=empty)
-
-
-def test_a_workload_of_the_project_runs_from_the_wheel(installed: Path, empty: Path) -> None:
-    assert "per unit" in run(
-        installed, "run", "workload=digits", "workload.width=4", "measure.iterations=1", cwd=empty
-    )
-
-
-def test_a_script_beside_packages_of_our_names_is_measured_from_the_wheel(
-    installed: Path, empty: Path
-) -> None:
-    run(installed, "sweep", *SCRIPT, *SMALL, cwd=empty)
-    assert outcomes(empty) == {"ok"}

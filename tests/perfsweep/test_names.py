@@ -5,44 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from namesakes import CLASS, SCRIPT, SMALL, namesakes, outcomes, python
+from namesakes import SMALL, namesakes, outcomes, python
 
 FROM_A_NOTEBOOK = """
 import perfsweep
 sweep = perfsweep.sweep(
     workload="workloads.halving:Halving", name="own", axes={"add": ["once"]}, tracking="disabled",
-    measure={"rounds": 2, "servers": 1, "repeats": 0, "iterations": 8, "timed_parity": False, "look": True},
+    measure={"rounds": 1, "servers": 1, "repeats": 0, "iterations": 8, "timed_parity": False, "look": True},
 )
+from conf.values import MINE
+from slurm.site import MINE
 from workloads.api import MINE
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Bare folders: a package of the same name anywhere on the import path would win against them."""
-    return namesakes(tmp_path, packages=False)
-
-
 @pytest.mark.slow
-def test_the_public_interface_and_the_users_packages_are_imported_side_by_side(folder: Path) -> None:
-    code = "import perfsweep; perfsweep.sweep; import conf.values, slurm.site, workloads.api as own; own.MINE"
-    python(folder, "-c", code)
-    assert "digits" in python(folder, "-m", "perfsweep", "list")
+def test_a_sweep_from_a_notebook_imports_the_users_packages(tmp_path: Path) -> None:
+    """A notebook's folder is first on the import path, and its code lies in no file.
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "packages"), [(SCRIPT, False), (CLASS, True)], ids=["script", "packages"])
-def test_every_trial_of_a_sweep_imports_the_users_packages(
-    tmp_path: Path, words: tuple[str, ...], packages: bool
-) -> None:
-    folder = namesakes(tmp_path, packages=packages)
-    python(folder, "-m", "perfsweep", "sweep", *words, *SMALL)
-    assert outcomes(folder) == {"ok"}
-
-
-@pytest.mark.slow
-def test_a_sweep_from_a_notebook_imports_the_users_packages(folder: Path) -> None:
-    """A notebook's folder is first on the import path, and its code lies in no file."""
+    The folders are bare: a package of the same name anywhere on the import path would win against them.
+    """
+    folder = namesakes(tmp_path, packages=False)
     python(folder, "-", stdin=FROM_A_NOTEBOOK)
     assert outcomes(folder) == {"ok"}
 

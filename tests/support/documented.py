@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from installed_wheel import python, run
+import pytest
+from installed_wheel import run
+from markupsafe import Markup
+from typed import ended
+
+from perfsweep.pipelines.report.pictures import svg
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))
 
-FEW = (
-    *("measure.rounds=3", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
-    *("measure.precision=null", "measure.budget_s=null"),
+SHORT = (
+    *("measure.rounds=1", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
+    *("measure.look=true", "measure.iterations=5", "measure.warmup_max=5", "measure.counting_iterations=2"),
+    *("measure.evidence_iterations=2", "tracking=disabled", "cluster.executor=inprocess"),
 )
 """Options of a sweep that measures as little as it can, whatever it answers."""
-SHORT = (*FEW, "measure.iterations=5", "tracking=disabled", "cluster.executor=inprocess")
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -50,13 +56,24 @@ def blocks(page: Path) -> list[Block]:
 
 
 def execute(words: Sequence[str], folder: Path, *more: str) -> str:
-    """Run `python ...` or `perfsweep ...` of the wheel in a folder, with `more` behind it; what it prints."""
-    return run(python().with_name(words[0]), *words[1:], *more, cwd=folder, OMP_NUM_THREADS="1")
-
-
-def execute_here(words: Sequence[str], folder: Path, *more: str) -> str:
-    """The same with what is installed for the tests, where no wheel has to be built for it."""
+    """Run `python ...` or `perfsweep ...` in a folder, with `more` after it; what it prints."""
     return run(Path(sys.executable).with_name(words[0]), *words[1:], *more, cwd=folder, OMP_NUM_THREADS="1")
+
+
+def perform(words: Sequence[str], *more: str) -> None:
+    """Do `python FILE` or `perfsweep ...` with `more` in this process and folder; draw no pictures."""
+    program, *rest = [*words, *more]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path.cwd())
+        patch.setattr(sys, "argv", rest)
+        patch.setattr(svg, "drawn", lambda *chart: Markup())
+        if program == "python":
+            runpy.run_path(rest[0], run_name="__main__")
+        else:
+            assert ended(*rest) == 0, words
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(f"{Path.cwd()}/"):
+            del sys.modules[name]
 
 
 def commands(page: Path, program: str) -> list[list[str]]:

@@ -82,9 +82,8 @@ class Halving(Workload):
 """
 
 SCRIPT = ("workload=script", "workload.path=train.py", "axes.optimizer=[foreach]")
-CLASS = ("workload=workloads.halving:Halving", "axes.add=[once]")
 SMALL = (
-    *("measure.rounds=2", "measure.servers=1", "measure.repeats=0", "measure.iterations=8"),
+    *("measure.rounds=1", "measure.servers=1", "measure.repeats=0", "measure.iterations=8"),
     *("measure.timed_parity=false", "measure.look=true", "tracking=disabled", "cluster=local"),
 )
 

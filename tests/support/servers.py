@@ -6,9 +6,8 @@ import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from perfsweep.pipelines.execution.forks import Forks, ForkServer
+from perfsweep.pipelines.execution.forks import ForkServer
 
 TAKEN = (
     "perfsweep.pipelines.execution.servers",
@@ -26,10 +25,6 @@ class Shared(ForkServer):
     def work_on(self, cores: Collection[int]) -> None: ...
 
     def rest(self) -> None: ...
-
-    def branch(self, *others: Any, shared: str = "", **own: Any) -> Forks:
-        """Of what is imported alone it is none: that is the children's business."""
-        return self if shared else super().branch(*others, **own)
 
 
 def shared_server(

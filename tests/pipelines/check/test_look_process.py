@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +14,7 @@ import pytest
 from perfsweep.pipelines.check import look_process
 from perfsweep.pipelines.store.trial_files import read_evidence, read_status
 from perfsweep.workloads.api import Evidence
-from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.errors import ConfigError
 
 
 @dataclass
@@ -27,16 +25,14 @@ class Sight:
 class Script:
     """Counts four batches for each iteration, the first of them in set-up."""
 
-    def __init__(self, folder: Path, error: Exception | None = None) -> None:
-        self.folder, self.error, self.done, self.stages = folder, error, 1, list[str | None]()
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.done, self.stages = folder, 1, list[str | None]()
         self.to_epochs_end, self.ends_after = 0, None
 
     def step(self, clock: object) -> None:
         self.stages.append(read_status(self.folder))
         if self.has_ended:
             raise ConfigError("the script ended")
-        if self.error is not None:
-            raise self.error
         self.done += 1
 
     def counters(self) -> dict[str, float]:
@@ -63,24 +59,12 @@ class Script:
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(look_process, "begin_evidence", lambda workload: None)
 
-    def run(
-        rank: int = 0,
-        error: Exception | None = None,
-        starts: Iterable[threading.Thread] = (),
-        attempt: int = 0,
-        **own: int,
-    ) -> Script:
-        script = Script(tmp_path, error)
+    def run(attempt: int = 0, **own: int) -> Script:
+        script = Script(tmp_path)
         vars(script).update(own)
-
-        @contextmanager
-        def set_up(*_: object) -> Iterator[Any]:
-            for thread in starts:
-                thread.start()
-            yield SimpleNamespace(workload=script, setup_s=1.5)
-
-        monkeypatch.setattr(look_process, "set_up", set_up)
-        look_process.run(SimpleNamespace(attempt=attempt), tmp_path, rank)  # type: ignore[arg-type]
+        scene = SimpleNamespace(workload=script, setup_s=1.5)
+        monkeypatch.setattr(look_process, "set_up", lambda *about: nullcontext(scene))
+        look_process.run(SimpleNamespace(attempt=attempt), tmp_path, 0)  # type: ignore[arg-type]
         return script
 
     return run
@@ -122,15 +106,3 @@ def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_end
     assert script.done == done
     answer = json.loads((tmp_path / look_process.ANSWER).read_text())
     assert (answer["ended_after"], answer["to_epochs_end"]) == (ended_after, own["to_epochs_end"])
-
-
-def test_what_the_script_raises_is_the_answer(
-    look: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    look(error=UnsupportedHere("needs a GPU"))
-    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
-    assert answer["failure"]["message"] == "needs a GPU"
-    look(error=ValueError("no such file"))
-    answer = json.loads((tmp_path / look_process.ANSWER).read_text())
-    assert answer["failure"]["type"] == "ValueError"
-    assert "ValueError: no such file" in capsys.readouterr().err

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from git_repository import Planned, git, imported, state
+from typed import ended
 from versioned import TRAIN, work
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import bisect as module
 from perfsweep.pipelines.commands.bisect import Walk
 from perfsweep.pipelines.commands.two_versions import TwoVersions
@@ -210,33 +210,29 @@ def test_what_cannot_be_bisected_is_one_sentence(
     sentence: str,
 ) -> None:
     monkeypatch.chdir(made)
-    with pytest.raises(SystemExit) as end:
-        main(["bisect", *words, "--", "workload=script", "workload.path=train.py"])
+    status = ended("bisect", *words, "--", "workload=script", "workload.path=train.py")
     said = capsys.readouterr()
-    assert (end.value.code, said.out) == (MISTAKE, "") and sentence in said.err.splitlines()[-1]
+    assert (status, said.out) == (MISTAKE, "") and sentence in said.err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_planted_change_of_results_is_found_and_a_repeated_command_measures_nothing(
+def test_a_planted_change_of_results_is_found_and_nothing_of_the_users_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = [
         Planned("good", {"train.py": TRAIN, "work.py": work()}),
         Planned("planted", {"work.py": work(scale=1.001)}, ("good",)),
     ]
-    root, runs = imported(tmp_path / "repo", line), tmp_path / "runs"
+    root = imported(tmp_path / "repo", line)
     monkeypatch.chdir(root)
-    before, kept = state(root), []
-    words = ["workload=script", "workload.path=train.py", f"runs={runs}", "measure.timed_parity=false"]
-    quick = ["measure.iterations=4", "measure.warmup_max=5", "measure.evidence_iterations=4"]
-    for _ in range(2):
-        with pytest.raises(SystemExit) as end:
-            main(["bisect", "good", "main", "--find", "different", "--json", "--", *words, *quick])
-        assert end.value.code == DONE
-        found = json.loads(capsys.readouterr().out)
-        assert found["first"]["subject"] == "planted" and found["steps"][0]["judge"]["deviation"], found
-        kept.append({path: path.stat().st_mtime_ns for path in runs.rglob("record.json")})
-    assert kept[0] == kept[1] and state(root) == before
+    before = state(root)
+    words = ["workload=script", "workload.path=train.py", f"runs={tmp_path / 'runs'}", "measure.rounds=1"]
+    words += ["measure.iterations=4", "measure.warmup_max=5", "measure.evidence_iterations=4"]
+    words += ["measure.servers=1", "measure.timed_parity=false", "cluster.executor=inprocess"]
+    assert ended("bisect", "good", "main", "--find", "different", "--json", "--", *words) == DONE
+    found = json.loads(capsys.readouterr().out)
+    assert found["first"]["subject"] == "planted" and found["steps"][0]["judge"]["deviation"], found
+    assert state(root) == before
 
 
 def test_the_answer_is_lines_or_json_with_the_time_it_took(

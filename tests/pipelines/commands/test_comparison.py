@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from measured import change, cost, simulated, with_everything
 from object_page import described, differences, table
+from typed import ended
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import comparison as module
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
@@ -73,10 +73,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        return ended(*words), *capsys.readouterr()
 
     return run
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from measured import change, compared, cost, simulated
 from toys import defective
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store import files
@@ -164,27 +164,22 @@ def test_a_sweep_of_which_nothing_is_measured_says_so(command) -> None:
     assert "no rounds yet" in row(text, "work=single") and not NUMBER.search(row(text, "work=single"))
 
 
-SWEEP = "measure.rounds=3 measure.servers=1 measure.iterations=4 measure.repeats=0 tracking=disabled"
+SWEEP = (
+    *("sweep", "toys.defective:Raises", "sweep=ablation", "measure.rounds=3", "measure.servers=1"),
+    *("measure.iterations=4", "measure.repeats=0", "tracking=disabled", "cluster.executor=inprocess"),
+)
 LINES = Path(defective.__file__).read_text().splitlines()
 PLACE = f"defective.py:{next(n for n, line in enumerate(LINES, 1) if 'told to break' in line)},"
 
 
-@pytest.mark.parametrize(
-    "typed",
-    ["run toys.defective:Raises measure=quick", f"sweep toys.defective:Raises sweep=ablation {SWEEP}"],
-    ids=["run", "sweep"],
-)
 def test_what_the_users_code_raised_is_on_the_terminal_and_in_the_log(
-    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(typed.split())
-    assert ended.value.code == 1
+    assert ended(*SWEEP, f"runs={tmp_path}") == 1
     said = capsys.readouterr().out
     message = "baseline: failed: ValueError: the toy was told to break: [batch, dim] is no shape [/batch]"
     assert message in " ".join(said.split())
     assert PLACE in "".join(said.split())
-    log = next(tmp_path.glob("runs/*/trials/*/*/log.txt")).read_text()
+    log = next(tmp_path.glob("*/trials/*/*/log.txt")).read_text()
     assert "Traceback (most recent call last)" in log
     assert "ValueError: the toy was told to break" in log

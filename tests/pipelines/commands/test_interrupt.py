@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from typed import ended
 from waiting import until
 
 from perfsweep.pipelines.store import locks
@@ -18,29 +21,30 @@ from perfsweep.pipelines.store.records import SweepFolder
 SUPPORT = Path(__file__).parents[2] / "support"
 DEADLINE_S = 120
 
-COMMAND = [
-    *(sys.executable, "-m", "perfsweep.pipelines.cli", "sweep", "workload=toys.spinner:Spinner", "name=toy"),
-    *("axes.work=[single]", "tracking=disabled", "measure.rounds=4", "measure.iterations=8"),
+SWEEP = [
+    *("sweep", "workload=toys.spinner:Spinner", "name=toy", "axes.work=[single]", "tracking=disabled"),
+    *("measure.rounds=3", "measure.iterations=8"),
     *("measure.servers=1", "measure.timed_parity=false", "measure.warmup_max=10"),
     *("measure.evidence_iterations=2", "measure.counting_iterations=2"),
 ]
 
 
-def start(folder: Path, timing_trials: int = 1000) -> subprocess.Popen[str]:
+@contextmanager
+def start(folder: Path, timing_trials: int) -> Iterator[subprocess.Popen[str]]:
     """A sweep of the toy, of which so many timing trials may run; the next one waits."""
     gate = folder.with_name(f"{folder.name}-gate")
     gate.mkdir(exist_ok=True)
     (gate / "open").write_text(str(timing_trials))
     paths = os.pathsep.join(map(str, (SUPPORT, SUPPORT.parents[1] / "src")))
     env = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", "PERFSWEEP_TOY_GATE": str(gate)}
-    return subprocess.Popen(
-        COMMAND, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def rounds(folder: Path) -> set[str]:
-    """Folders of timing trials with a record."""
-    return {path.parent.name for path in folder.glob("runs/toy/trials/*/*-r*/record.json")}
+    command = [sys.executable, "-m", "perfsweep.pipelines.cli", *SWEEP]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(command, cwd=folder, env=env, text=True, **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 def tickets(folder: Path) -> int:
@@ -48,88 +52,46 @@ def tickets(folder: Path) -> int:
     return sum(path.is_dir() for path in folder.with_name(f"{folder.name}-gate").iterdir())
 
 
-def processes(folder: Path) -> list[str]:
-    """Command lines of processes that mention the folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                cwd, line = (
-                    str((entry / "cwd").readlink()),
-                    (entry / "cmdline").read_text().replace("\0", " "),
-                )
-            except OSError:
-                continue
-            if line and cwd == str(folder):
-                found.append(line)
-    return found
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
-    """A sweep of the toy in its second round, the first trial of which waits."""
-    process = start(tmp_path, timing_trials=2)
-    until(lambda: tickets(tmp_path) == 3 or process.poll() is not None)
-    yield tmp_path, process
-    process.kill()
-    process.wait()
+def processes(folder: Path) -> list[psutil.Process]:
+    """Processes that work in the folder."""
+    found = psutil.process_iter(["cwd", "cmdline"])
+    return [one for one in found if one.info["cwd"] == str(folder) and one.info["cmdline"]]
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_cleanly_and_the_same_command_finishes_the_rest(
-    running: tuple[Path, subprocess.Popen[str]],
+def test_ctrl_c_stops_cleanly_the_same_command_continues_and_a_killed_pack_leaves_no_process(
+    tmp_path: Path,
 ) -> None:
-    folder, process = running
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=DEADLINE_S)
+    folder = SweepFolder(tmp_path / "runs" / "toy")
+    with start(tmp_path, timing_trials=2) as process:  # one round
+        until(lambda: tickets(tmp_path) == 3 or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130, output
     assert "The same command continues where it stopped" in output
     assert "Traceback" not in output
-    until(lambda: not processes(folder))
-    kept = {
-        path: path.stat().st_mtime_ns for path in folder.glob("runs/toy/trials/*/p000-r000-a0/record.json")
-    }
+    until(lambda: not processes(tmp_path))
+    kept = {path: path.stat().st_mtime_ns for path in folder.path.glob("trials/*/p000-r000-a0/record.json")}
     assert len(kept) == 2
 
-    again = start(folder)
-    output, _ = again.communicate(timeout=DEADLINE_S)
-    assert again.returncode == 0, output
-    assert "rounds are there already" in output, output
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert "work=single" in output
-
-
-@pytest.mark.slow
-def test_a_killed_pack_leaves_no_process_and_the_sweep_says_so(
-    running: tuple[Path, subprocess.Popen[str]],
-) -> None:
-    folder, process = running
-    (pack,) = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and _is_pack(entry, folder)
-    ]
-    os.kill(pack, signal.SIGKILL)
-    output, _ = process.communicate(timeout=DEADLINE_S)
+    with start(tmp_path, timing_trials=4) as process:
+        until(lambda: tickets(tmp_path) == 5 or process.poll() is not None)
+        started = [one for one in processes(tmp_path) if "execution.pack" in " ".join(one.info["cmdline"])]
+        for pack in started:
+            pack.kill()
+        output, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1, output
-    assert "pack p000 broke off" in output
-    until(lambda: not processes(folder))
-    assert SweepFolder(folder / "runs" / "toy").read_manifest().packs
+    assert "rounds are there already" in output and "pack p000 broke off" in output
+    until(lambda: not processes(tmp_path))
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert folder.read_manifest().packs
 
 
-@pytest.mark.slow
-def test_a_second_command_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
+def test_a_second_command_on_the_same_sweep_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with locks.locked(SweepFolder(tmp_path / "runs" / "toy")):
-        second = start(tmp_path)
-        output, _ = second.communicate(timeout=DEADLINE_S)
-    assert second.returncode == 2
-    assert "is being measured by another command" in output
-    assert not rounds(tmp_path)
-
-
-def _is_pack(entry: Path, folder: Path) -> bool:
-    try:
-        line, cwd = (entry / "cmdline").read_text(), str((entry / "cwd").readlink())
-    except OSError:
-        return False
-    return "perfsweep.pipelines.execution.pack" in line and cwd == str(folder)
+        assert ended(*SWEEP) == 2
+    assert "is being measured by another command" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("record.json"))

@@ -67,33 +67,29 @@ def elsewhere(*arguments: str, does: str = "main(sys.argv[1:])") -> str:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_moved_to_another_machine_reads_there(measured: SweepFolder, tmp_path: Path) -> None:
-    laptop = tmp_path / "laptop" / "copied"
-    shutil.copytree(measured.path, laptop)
+def test_a_sweep_that_was_moved_to_another_machine_reads_and_compares_there_as_here(
+    measured: SweepFolder, tmp_path: Path
+) -> None:
+    laptop = SweepFolder(tmp_path / "laptop" / "copied")
+    shutil.copytree(measured.path, laptop.path)
+    compared(measured, measured.read_manifest())
+    tables = ("effects", "arms")
+    here = [pl.read_parquet(measured.tables_dir / f"{name}.parquet") for name in tables]
     shutil.rmtree(measured.path)
     asked = {
         "status": "rounds finished",
         "publish --offline": "rows in",
         "logs": "",
         "status --help": "Usage",
-        f"dashboard --file {laptop}/dashboard.json": "",
-        "compare": "work=single",
+        f"dashboard --file {laptop.path}/dashboard.json": "",
+        f"compare --store {laptop.path}/baseline.json": "reading a sweep imports no code",
     }
-    said = elsewhere(*(f"{words} {laptop}" for words in asked), does=EACH)
+    said = elsewhere(*(f"{words} {laptop.path}" for words in asked), does=EACH)
     answers = said.split(f"{ANSWERED}\n")[:-1]
     assert [words for words, said in zip(asked, answers, strict=True) if asked[words] not in said] == []
-    assert [said.endswith("True\n") for said in answers] == [words == "compare" for words in asked]
-    assert (laptop / "dashboard.json").stat().st_size
-
-
-@pytest.mark.slow
-def test_a_sweep_is_compared_without_the_workload_as_with_it(measured: SweepFolder) -> None:
-    compared(measured, measured.read_manifest())
-    tables = [measured.tables_dir / f"{name}.parquet" for name in ("effects", "arms")]
-    here = [pl.read_parquet(table) for table in tables]
-    said = elsewhere("compare", "--store", str(measured.path / "baseline.json"), str(measured.path))
-    there = [pl.read_parquet(table) for table in tables]
+    assert [said.endswith("True\n") for said in answers] == [words.startswith("compare") for words in asked]
+    assert (laptop.path / "dashboard.json").stat().st_size
+    there = [pl.read_parquet(laptop.tables_dir / f"{name}.parquet") for name in tables]
     assert here[0]["rulings"].str.contains("confirmed").any()
     assert here[0].drop("rulings").equals(there[0].drop("rulings"))
     assert here[1].equals(there[1])
-    assert "claims are not ruled on: workload=toys.spinner:Spinner: reading a sweep imports no code" in said

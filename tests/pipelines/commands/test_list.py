@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -15,83 +13,29 @@ from perfsweep.pipelines.analysis.across.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.commands import claims
 from perfsweep.pipelines.commands import list as listing
-from perfsweep.workloads.api import Device, Level, Toggle
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 
-CPU, GPU = Device("cpu"), Device("cuda")
-
-
-def on_gpu(device: Device) -> str | None:
-    return None if device.type == "cuda" else "needs a GPU"
-
-
-@dataclass
-class Config:
-    path: str
-    width: int = 16
-    names: list[str] = field(default_factory=lambda: ["a"])
-
-
-class Said:
-    """Rank pages.
-
-    For those
-    who search.
-
-    And more.
-    """
-
-
-class Silent(Said):
-    pass
-
-
-class Own(Silent):
-    """Sort a list."""
-
-
-def test_each_workload_is_a_name_with_words_beside_it_and_its_sweeps_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    monkeypatch.setattr(listing.registry, "names", lambda: ["sorter", "grid"])
-    monkeypatch.setattr(listing.names, "workloads_here", lambda: ["mine"])
-    monkeypatch.setattr(
-        listing.names, "purpose", lambda name: {"sorter": "sort " * 12, "grid": "solve"}.get(name)
-    )
-    monkeypatch.setattr(listing.names, "sweeps", lambda name: ["demo", "chain"])
-    assert listing.list_names() == 0
-    assert capsys.readouterr().out.splitlines()[:-1] == [
-        "grid    solve",
-        "        sweeps: demo, chain",
-        "sorter  sort sort sort sort sort sort sort sort",
-        "        sort sort sort sort",
-        "        sweeps: demo, chain",
-        "mine    sweeps: demo, chain",
-    ]
+TOY = "toys.spinner:Spinner"
 
 
 def test_a_workload_is_described_with_its_purpose_its_fields_its_toggles_and_its_claims(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    claim = SimpleNamespace(source="report", section="3.1", text="[it] is faster")
-    cls = type("Sorter", (Own,), {"Config": Config, "unit": "row", "shape": "steps", "claims": (claim,)})
-    cls.toggles = (Toggle("amp", (Level("off"), Level("on", unsupported=on_gpu)), "round"),)
-    monkeypatch.setattr(listing.registry, "find", {"sorter": cls}.get)
-    monkeypatch.setattr(listing.names, "sweeps", lambda name: [f"{name}-demo", "chain"])
-    monkeypatch.setattr(listing.environment, "device_facts", lambda: CPU)
-    outside = SimpleNamespace(name="sorter", workload={"width": 8}, asked=False, read_as=lambda cls: outside)
-    monkeypatch.setattr(listing.external_workload, "read", lambda workload: outside)
-    assert listing.describe("the sorter") == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0] == "the sorter: unit row, steps-shaped; sweeps: the sorter-demo, chain"
-    assert shown[2] == "workload.FIELD=VALUE: path, width=8, names=['a']"
-    assert any(line.split()[-3:] == ["needs", "a", "GPU"] for line in shown)
-    assert shown[-2] == "claim (report, 3.1): [it] is faster"
-    assert shown[-1].endswith(f"most of it for importing {cls.__module__}")
-
-
-TOY = "toys.spinner:Spinner"
+    monkeypatch.setattr(listing.environment, "device_facts", Device)
+    assert listing.describe(TOY) == 0
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert shown[:3] == [
+        f"{TOY}: unit product, steps-shaped; sweeps: ablation, placebo",
+        "Each iteration multiplies a matrix with itself; the sum of the trace is the result.",
+        "workload.FIELD=VALUE: size=48, products=40, pause_s=0.0",
+    ]
+    rows = [line.split() for line in shown]
+    assert ["device_only", "off", "(baseline)", "exact", "acts", "on", "a", "GPU", "only"] in rows
+    assert ["on", "exact", "needs", "a", "GPU"] in rows and ["on", "exact", "needs", "work=single"] in rows
+    assert ["a", "number", "exact", "any", "integer", "from", "1", "to", "64"] in rows
+    assert "claim (toy, 1): half the work is twice as fast" in shown
+    assert shown[-1].endswith("most of it for importing toys.spinner")
 
 
 @pytest.fixture

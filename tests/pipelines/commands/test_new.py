@@ -16,10 +16,9 @@ import pytest
 import yaml
 from documented import ROOT
 from git_repository import Planned, git, imported, state
+from typed import ended
 from versioned import TRAIN, work
 
-from perfsweep.pipelines import cli
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands.new import WORKFLOW
 from perfsweep.pipelines.config import composition
 from perfsweep.workloads import registry
@@ -32,16 +31,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def perfsweep(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
-    return int(exit_.value.code or 0)
-
-
 def test_a_new_workload_has_the_name_that_was_given_everywhere(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert perfsweep("new", "graph_net") == 0
+    assert ended("new", "graph_net") == 0
     assert capsys.readouterr().out.splitlines() == [
         "wrote graph_net.py",
         "wrote graph_net.yaml",
@@ -56,8 +49,8 @@ def test_a_new_workload_has_the_name_that_was_given_everywhere(
 def test_a_new_workload_can_be_planned_in_the_sweep_of_all_its_toggles(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    perfsweep("new", "planned")
-    assert perfsweep("sweep", "workload=planned:Planned", "sweep=all", "dry_run=true", "axes={}") == 0
+    ended("new", "planned")
+    assert ended("sweep", "workload=planned:Planned", "sweep=all", "dry_run=true", "axes={}") == 0
     out = capsys.readouterr().out
     assert "planned-all: workload planned:Planned, " in out
     assert int(out.partition("Planned, ")[2].split()[0]) >= 9
@@ -67,7 +60,7 @@ def test_a_new_workload_can_be_planned_in_the_sweep_of_all_its_toggles(
 def test_a_name_that_cannot_be_imported_is_refused(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert perfsweep("new", name) == 2
+    assert ended("new", name) == 2
     assert "choose another" in (err := capsys.readouterr().err) or "is no name for a module" in err
     assert list(folder.iterdir()) == []
 
@@ -76,16 +69,16 @@ def test_nothing_is_overwritten_and_nothing_half_written(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "mine.yaml").write_text("precious")
-    assert perfsweep("new", "mine") == 2
+    assert ended("new", "mine") == 2
     assert "mine.yaml is there already" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 
 def test_init_makes_a_folder_whose_profile_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert perfsweep("init", "study") == 0
+    assert ended("init", "study") == 0
     monkeypatch.chdir(folder / "study")
-    assert perfsweep("doctor", "cluster=site", "cluster.executor=local") == 0
-    assert perfsweep("init") == 2, "it is there already"
+    assert ended("doctor", "cluster=site", "cluster.executor=local") == 0
+    assert ended("init") == 2, "it is there already"
 
 
 LAUNCHER = """
@@ -103,7 +96,7 @@ def test_a_launchers_file_of_hydra_becomes_a_profile_that_says_what_it_left_out(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "slurm.yaml").write_text(LAUNCHER)
-    assert perfsweep("init", "my study", "--launcher=slurm.yaml") == 0
+    assert ended("init", "my study", "--launcher=slurm.yaml") == 0
     assert capsys.readouterr().out.splitlines() == [
         "wrote my study/configs/cluster/my_slurm.yaml",
         "wrote my study/perfsweep.yaml",
@@ -118,9 +111,9 @@ def test_a_launchers_file_of_hydra_becomes_a_profile_that_says_what_it_left_out(
         *("slurm", 240, 2, "gpus-per-node"),
     )
     assert (cluster.memory, cluster.partition, cluster.sbatch) == ("64G", "gpu", ["--mail-type=END"])
-    assert perfsweep("init", "--launcher=../slurm.yaml") == 2, "it is there already"
+    assert ended("init", "--launcher=../slurm.yaml") == 2, "it is there already"
     Path("perfsweep.yaml").write_text("conf: own\n")
-    assert perfsweep("init", "--launcher=../slurm.yaml") == 0
+    assert ended("init", "--launcher=../slurm.yaml") == 0
     assert Path("own/cluster/my_slurm.yaml").is_file() and Path("perfsweep.yaml").read_text() == "conf: own\n"
 
 
@@ -128,14 +121,14 @@ def test_a_launchers_file_that_slurm_would_refuse_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "mine.yaml").write_text("nodes: 0\n")
-    assert perfsweep("init", "--launcher=mine.yaml") == 2
+    assert ended("init", "--launcher=mine.yaml") == 2
     assert "mine.yaml: cluster.nodes=0 must be at least 1" in capsys.readouterr().err
-    assert perfsweep("init", "--launcher=none.yaml") == 2
+    assert ended("init", "--launcher=none.yaml") == 2
     assert "none.yaml cannot be read" in capsys.readouterr().err
 
 
 def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path) -> None:
-    perfsweep("init", ".")
+    ended("init", ".")
     text = (folder / "sweep.sbatch").read_text()
     assert "${PERFSWEEP:-perfsweep}" in text
     assert "sbatch sweep.sbatch" in text
@@ -146,7 +139,7 @@ def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path)
 def test_a_workflow_is_written_for_what_is_to_be_judged_and_for_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert perfsweep("init", "--ci", "github", "--", "workload=script", "workload.path=my train.py") == 0
+    assert ended("init", "--ci", "github", "--", "workload=script", "workload.path=my train.py") == 0
     assert [str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file()] == [WORKFLOW]
     steps = yaml.safe_load((folder / WORKFLOW).read_text())["jobs"]["judge"]["steps"]
     (judge,) = (step["run"] for step in steps if step.get("name") == "Judge")
@@ -160,17 +153,17 @@ def test_a_workflow_is_written_over_only_where_that_was_said(
 ) -> None:
     (folder / WORKFLOW).parent.mkdir(parents=True)
     (folder / WORKFLOW).write_text("precious")
-    assert perfsweep("init", "--ci", "github") == 2
+    assert ended("init", "--ci", "github") == 2
     assert (folder / WORKFLOW).read_text() == "precious"
     assert capsys.readouterr().err.endswith(f"{WORKFLOW} is there already: remove it, or say --overwrite\n")
-    assert perfsweep("init", "--ci", "github", "--overwrite") == 0
+    assert ended("init", "--ci", "github", "--overwrite") == 0
     assert "workload.path=train.py" in (folder / WORKFLOW).read_text()
 
 
 OPTIONS = (
-    *("workload=script", "workload.path=train.py", "measure.iterations=10", "measure.warmup_max=10"),
-    *("measure.evidence_iterations=4", "measure.budget_s=1", "measure.servers=1", "measure.repeats=0"),
-    "measure.timed_parity=false",
+    *("workload=script", "workload.path=train.py", "measure.iterations=5", "measure.warmup_max=5"),
+    *("measure.evidence_iterations=4", "measure.look=true", "measure.rounds=1", "measure.servers=1"),
+    *("measure.repeats=0", "measure.timed_parity=false", "cluster.executor=inprocess"),
 )
 STAND_IN = """#!/bin/sh
 echo "$(basename "$0") $*" >> calls
@@ -226,9 +219,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
     )
     monkeypatch.chdir(root)
-    with pytest.raises(SystemExit) as end:
-        main(["init", "--ci", "github", "--", *OPTIONS])
-    assert end.value.code == 0
+    assert ended("init", "--ci", "github", "--", *OPTIONS) == 0
     return root
 
 

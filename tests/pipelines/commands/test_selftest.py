@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import polars as pl
 import pytest
 from rich.console import Console
+from typed import ended
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.commands import selftest
 from perfsweep.pipelines.commands.selftest import Resolution, passes
+from perfsweep.pipelines.config.types import ClusterConfig, SweepCommand
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 
@@ -46,9 +48,7 @@ def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
 
 @pytest.mark.parametrize("budget", ["0", "inf"])
 def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["selftest", "--budget", budget])
-    assert ended.value.code == 2
+    assert ended("selftest", "--budget", budget) == 2
     assert "--budget" in capsys.readouterr().err
 
 
@@ -84,8 +84,14 @@ def test_doubled_work_is_resolved_anywhere_and_no_delay_is_called_faster(
 ) -> None:
     """Which small delays a machine resolves, and how far placebos lie apart, is the self-test's to say."""
     monkeypatch.setattr(selftest, "DELAYS", (10, 100))
+    asked = selftest.command
+
+    def here(runs: Path, budget_s: float) -> SweepCommand:
+        return replace(asked(runs, budget_s), cluster=ClusterConfig(executor="inprocess"))
+
+    monkeypatch.setattr(selftest, "command", here)
     out = StringIO()
-    selftest.run(Console(file=out, width=100), budget_s=20.0)
+    selftest.run(Console(file=out, width=100), budget_s=5.0)
     text = out.getvalue()
     rows = {
         words[0]: line

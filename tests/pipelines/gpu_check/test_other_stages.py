@@ -162,21 +162,17 @@ def test_a_sweep_that_a_gpu_could_not_run_fails_before_there_is_one(monkeypatch:
     assert "measure.rounds=2: too few to decide" in few.text
 
 
-@pytest.mark.slow
 def test_without_a_gpu_the_last_stages_run_what_acts_anywhere(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(cases(), "quick", [*cases()["quick"], "measure.servers=1"])  # each imports torch
-    monkeypatch.setitem(cases(), "anywhere", cases()["anywhere"][:1])
+    monkeypatch.setattr(levels, "_checked", as_checked())
     lines = list(levels.examine_witnesses(here))
-    ran = [line for line in lines if line.verdict is not Verdict.NEEDS_GPU]
-    assert [(line.name, line.verdict) for line in ran] == [("digits zero_grad=none", Verdict.PASS)]
+    ran = [line.name for line in lines if line.verdict is not Verdict.NEEDS_GPU]
+    assert ran == ["digits zero_grad=none", "latentwire teacher=slice"]
+    found = SimpleNamespace(comparison=SimpleNamespace(effects=[FAIR], failed=False))
+    monkeypatch.setattr(headlines, "measured", lambda *about: found)
     small, *planned = headlines.examine(here)
-    assert small.name == "workload=selftest axes.delay=[10]"
-    assert small.figures["effects"] == 1
-    assert (
-        small.verdict is Verdict.PASS or "placebos were called" in small.text
-    )  # by chance, or a loaded machine
+    assert (small.name, small.verdict) == ("workload=selftest axes.delay=[10]", Verdict.PASS)
     assert {line.verdict for line in planned} == {Verdict.NEEDS_GPU}
 
 

@@ -14,9 +14,9 @@ import pytest
 from measured import baseline, cost, simulated
 from object_page import described, differences, table
 from rich.console import Console
+from typed import ended
 
 from perfsweep.checksums import sealed
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
 from perfsweep.pipelines.analysis.across.version_history import history
 from perfsweep.pipelines.analysis.columns import Style, row_values
@@ -43,14 +43,10 @@ def test_the_command_reads_baselines_and_folders_oldest_first(command, tmp_path,
         command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure={"rounds": 6}), cost
     )
     kept = tmp_path / "kept.json"
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["compare", str(folder.path), "--store", str(kept)])
-    assert ended.value.code == 0
+    assert ended("compare", str(folder.path), "--store", str(kept)) == 0
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["history", str(kept), str(folder.path), "--arm", "work=single"])
-    assert ended.value.code == 0
-    shown = capsys.readouterr().out
+    status, shown, _ = run(capsys, str(kept), str(folder.path), "--arm", "work=single")
+    assert status == 0
     assert "work=single: time per product" in shown and "first" in shown and "1.000x" in shown
 
 
@@ -71,10 +67,7 @@ def stored(versions: list[Baseline], folder: Path) -> list[str]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["history", *words])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
+    return ended("history", *words), *capsys.readouterr()
 
 
 def test_changes_intervals_and_words_stay_whole_at_eighty_columns() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,6 @@ from perfsweep.workloads.api import (
     Check,
     Clock,
     Context,
-    Device,
     Evidence,
     Level,
     Levels,
@@ -100,46 +98,10 @@ class Unseeded(Sound):
         self.weight = self.weight + int.from_bytes(os.urandom(2), "big") / 1e6
 
 
-class UnseededStep(Sound):
-    """Steps draw from somewhere else than the seed; the first does not."""
-
-    def step(self, clock: Clock) -> None:
-        super().step(clock)
-        if self.steps > 1:
-            self.x = self.x + int.from_bytes(os.urandom(2), "big") / 1e6
-
-
 class NoEvidence(Sound):
     """A check that evidence knows nothing of."""
 
     checks = (*Sound.checks, Check("losses"))
-
-
-class NoChecks(Sound):
-    """Nothing is compared."""
-
-    toggles = (Toggle("halves", (Level("off"), Level("on", witness="products")), "two products", "toy"),)
-    checks = ()
-
-
-class FrozenEvidence(Sound):
-    """Evidence that does not depend on what was computed."""
-
-    def evidence(self) -> Evidence:
-        return Evidence({"x": self.weight, "sums": torch.zeros(1)})
-
-
-class Ignored(Sound):
-    """Levels that are never looked at, with a witness and without, and one whose witness nobody counts."""
-
-    toggles = (
-        Toggle("counted", (Level("off"), Level("on", witness="products")), "nothing happens", "toy"),
-        Toggle("uncounted", (Level("off"), Level("on")), "nothing happens", "toy"),
-        Toggle("misspelt", (Level("off"), Level("on", witness="product")), "nothing happens", "toy"),
-    )
-
-    def setup(self, config: Config, levels: Levels, context: Context) -> None:
-        super().setup(config, {**levels, "halves": "off", "rounded": "off"}, context)
 
 
 class Wrong(Sound):
@@ -149,24 +111,6 @@ class Wrong(Sound):
         super().step(clock)
         if self.pieces == 2:
             self.x = self.x * (1 + 1e-6)
-
-
-class TooRough(Sound):
-    """Rounding goes beyond the bounds that are declared."""
-
-    toggles = (
-        Toggle(
-            "rounded", (Level("off"), Level("on", parity=Parity.TOLERANCE, bounds={"x": 1e-9})), "bf16", "toy"
-        ),
-        Toggle("halves", (Level("off"), Level("on", witness="products")), "two products", "toy"),
-    )
-
-
-class OtherData(Sound):
-    """A digest that a level changes."""
-
-    def data_digest(self) -> str:
-        return f"in {self.pieces} pieces"
 
 
 class Drawn(Sound):
@@ -180,17 +124,6 @@ class Reads(Sound):
 
     def read(self) -> None:
         self.sums.append(self.x.sum().item())
-
-
-class ReadsSwitched(Reads):
-    """The same, but a level exists to do without: the read is what is measured."""
-
-    toggles = (Toggle("read", (Level("now"), Level("never", witness="host_reads")), "do not read", "toy"),)
-    checks = (Check("x"),)
-
-    def read(self) -> None:
-        if self.levels["read"] == "now":
-            Reads.read(self)
 
 
 class Global(Sound):
@@ -222,10 +155,6 @@ class Cached(Sound):
             torch.save(self.weight, file)
 
 
-def never(device: Device) -> str:
-    return "needs another planet"
-
-
 class Counted(Sound):
     """Sound: its evidence takes more digits in a later process, of a number that no check compares."""
 
@@ -240,20 +169,6 @@ class Counted(Sound):
         return Evidence(found.tensors, {"used": self.used / 3})
 
 
-class Elsewhere(Sound):
-    """A baseline that cannot act on this machine."""
-
-    toggles = (
-        Toggle(
-            "halves",
-            (Level("off", unsupported=never), Level("on", witness="products")),
-            "two products",
-            "toy",
-        ),
-    )
-    checks = (Check("x"),)
-
-
 class Raises(Sound):
     """Breaks in its third iteration."""
 
@@ -261,13 +176,6 @@ class Raises(Sound):
         super().step(clock)
         if self.steps == 3:
             raise ValueError("the toy was told to break: [batch, dim] is no shape [/batch]")
-
-
-class Stands(Sound):
-    """Progress that does not grow."""
-
-    def progress(self) -> float:
-        return 1.0
 
 
 class Job(Sound):
@@ -310,15 +218,3 @@ class InPieces(Sound):
         super().setup(config, levels, context)
         piece = levels.get("piece", "all")
         self.pieces = 1 if piece == "all" else max(1, config.rows // int(piece))
-
-
-class Slow(Sound):
-    """A level that takes its time in set-up, as a compiler does."""
-
-    toggles = (Toggle("slow", (Level("off"), Level("on", witness="products")), "wait", "toy"),)
-
-    def setup(self, config: Config, levels: Levels, context: Context) -> None:
-        super().setup(config, levels, context)
-        if levels.get("slow") == "on":
-            self.pieces = 2
-            time.sleep(60)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documented import ROOT, Block, blocks, execute_here
+from documented import ROOT, Block, blocks, execute
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.workloads
@@ -52,11 +52,11 @@ def test_both_trainings_and_the_code_do_what_the_page_says(here) -> None:
     lines = [words for words in Block("", block("", "keep=kept")).commands if words[0] == "perfsweep"]
     assert len(lines) == 2
     for words in lines:
-        assert "kept in" in execute_here(words, here, *SMALL)
+        assert "kept in" in execute(words, here, *SMALL)
     assert (here / "more" / "losses.csv").read_text().splitlines()[1].startswith("3,")
     for name in re.findall(r"^\| `(\S+?)`", SECTION.split("\n### ")[0], re.MULTILINE):
         assert name == "lora-N/" or (here / "more" / name).exists(), name
-    assert execute_here(["python", "-c", block("python")], here)
+    assert execute(["python", "-c", block("python")], here)
 
 
 def test_the_pages_commands_name_fields_that_exist() -> None:

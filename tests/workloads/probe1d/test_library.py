@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from documented import ROOT, blocks, execute_here
+from documented import ROOT, blocks, execute
 from scipy import sparse
 from sklearn.metrics import f1_score, roc_auc_score
 
@@ -173,10 +173,10 @@ def test_the_page_is_done_as_it_is_written(tmp_path: Path):
     for block in blocks(PAGE):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
-            execute_here(["python", block.file], tmp_path)
+            execute(["python", block.file], tmp_path)
         elif block.language == "sh":
             for words in block.commands:
-                execute_here(words, tmp_path)
+                execute(words, tmp_path)
     fitted, kept = (dict(np.load(tmp_path / name)) for name in ("fitted.npz", "probes/probes.npz"))
     assert fitted["coef"].shape == (50, 5)
     assert np.allclose(kept["loss"], fitted["loss"], rtol=0, atol=2e-6)

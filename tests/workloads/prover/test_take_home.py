@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from documented import ROOT, blocks, execute_here
+from documented import ROOT, blocks, execute
 from tables.prover import BEST
 
 from perfsweep.workloads.errors import ConfigError
@@ -188,10 +188,10 @@ def test_the_page_can_be_followed_from_top_to_bottom(tmp_path):
     for block in blocks(ROOT / "docs/prover.md"):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
-            printed[block.file] = execute_here(["python", block.file], tmp_path)
+            printed[block.file] = execute(["python", block.file], tmp_path)
         elif block.language == "sh":
             (command,) = block.commands
-            printed["run"] = execute_here(command, tmp_path)
+            printed["run"] = execute(command, tmp_path)
     assert list(printed) == ["family.py", "run", "ranks.py", "network.py"]
     assert "kept in" in printed["run"] and "mrr" in printed["run"]
     by_command = re.search(r"mrr (\S+),", printed["run"])[1]

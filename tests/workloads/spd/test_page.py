@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from documented import ROOT, Block, blocks, execute_here
+from documented import ROOT, Block, blocks, execute
 
 PAGE = ROOT / "docs" / "spd.md"
 FILES = {"decomposition.safetensors", "decomposition.json", "checkpoint.pt", "upstream.pth"}
@@ -30,11 +30,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.workloads
 def test_the_program_and_the_commands_train_show_keep_and_go_on(folder) -> None:
-    printed = execute_here(["python", "decompose_network.py"], folder)
+    printed = execute(["python", "decompose_network.py"], folder)
     assert "torch.Size([4, 16, 20])" in printed
     lines = [words for block in sections() if block.language == "sh" for words in block.commands]
     for words in lines:
-        execute_here(words, folder)
+        execute(words, folder)
     assert len(lines) == 2
     for name in ("decomposed", "kept", "longer"):
         assert {file.name for file in (folder / name).iterdir()} == FILES

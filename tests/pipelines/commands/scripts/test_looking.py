@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from loops import LOOP
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.check.first_look import Seen
 from perfsweep.pipelines.commands.scripts import looking as command
 from perfsweep.pipelines.config import composition, validation
@@ -21,7 +21,6 @@ from perfsweep.workloads.api import Evidence, Level, Toggle
 from perfsweep.workloads.errors import ConfigError
 
 HASHES = "SCALE = 1.0 + [*{'a', 'b', 'c', 'd', 'e', 'f', 'g'}].index('c')\n"
-UNSEEDED = "import numpy as np\nSCALE = float(np.random.default_rng().random())\n"
 SCALED = LOOP.replace(".square()", ".square().mul(SCALE)")
 LOADED = """
 from torch.utils.data import DataLoader
@@ -35,48 +34,59 @@ torch.manual_seed(0)
 model = nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = torch.utils.data.DataLoader(torch.randn(100, 4), batch_size=5)
-for epoch in range(9):
+for epoch in range(1):
     for batch in loader:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
 
+    torch.save(model.state_dict(), 'model.pt')
 """
 
+ALL = f"""
+import subprocess, threading
+threading.Thread(target=threading.Event().wait, name="stays").start()
+open("x", "w").write("a")
+subprocess.run("echo > y", shell=True)
+{LOOP.replace("for number", LOADED + "for number").replace("torch.ones(3, 4)", "next(batches)")}
+"""
 MEASURABLE = {
-    "a plain loop": (LOOP, ["repeats     yes", "1 an iteration by 1 SGD, after 1 backward", "10 parameters"]),
-    "batches of a loader": (
-        LOOP.replace("for number", LOADED + "for number").replace("torch.ones(3, 4)", "next(batches)"),
-        ["1 an iteration from a DataLoader, 5 examples", "5 examples an iteration", "repeats     yes"],
-    ),
-    "a thread that stays": (
-        f"import threading; threading.Thread(target=threading.Event().wait, name='stays').start()\n{LOOP}",
-        ["leaves      threads that do not end: stays"],
+    "batches, a thread, and writes": (
+        ALL,
+        [
+            "1 an iteration by 1 SGD, after 1 backward",
+            "10 parameters",
+            "1 an iteration from a DataLoader, 5 examples",
+            "5 examples an iteration",
+            "repeats     yes",
+            "leaves      threads that do not end: stays",
+            "writes      x (train.py:4): into a folder of the trial's own",
+            "train.py:5 starts echo > y: what a program writes",
+            "y: into the script's own folder, by native",
+        ],
     ),
     "hash order": (HASHES + SCALED, ["no: two runs part at iteration 1", "order of hashed things"]),
-    "no seed": (
-        UNSEEDED + SCALED,
-        ["no: two runs part at iteration 1", "train.py:2: SCALE = float(np.random.default_rng().random())"],
+    "a write at the end of its one epoch": (
+        EPOCHS,
+        [
+            "writes      model.pt (train.py:14): into a folder of the trial's own",
+            "ends        by itself after 20 iterations",
+        ],
     ),
-    "a write": (f"open('x', 'w')\n{LOOP}", ["writes      x (train.py:1): into a folder of the trial's own"]),
-    "a write at an epoch's end": (
-        EPOCHS + "    torch.save(model.state_dict(), 'model.pt')\n",
-        ["writes      model.pt (train.py:14): into a folder of the trial's own"],
-    ),
-    "a program's write": (
-        f"import subprocess\nsubprocess.run('echo > x', shell=True)\n{LOOP}",
-        ["train.py:2 starts echo > x: what a program writes", "x: into the script's own folder, by native"],
-    ),
-    "one epoch": (EPOCHS.replace("range(9)", "range(1)"), ["ends        by itself after 20 iterations"]),
 }
 
 REFUSED = {
-    "never marks": ("while True: pass", ["ran on without an optimiser's step"]),
-    "too short": (LOOP.replace("range(8)", "range(3)"), ["ended by itself after 3 iterations"]),
+    "a crash in Python": (
+        LOOP + "    if number == 2: {}['missing']",
+        [
+            "cannot be measured: train.py raised KeyError: 'missing'",
+            "train.py:11, in <module>: if number == 2: {}['missing']",
+            "all that it printed: ",
+        ],
+    ),
     "sys.exit": ("import sys; sys.exit('no data')", ["ended itself, with status 1", "no data"]),
     "a crash": ("import ctypes; ctypes.string_at(0)", ["ended by SIGSEGV"]),
     "a write": (LOOP + "    torch.save(model, 'x.pt')", ["train.py:11 wants to write", "{scratch}"]),
-    "deletes itself": (f"import os; os.remove(__file__)\n{LOOP}", ["train.py:1 wants to remove"]),
 }
 
 
@@ -89,10 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def looked(folder: Path, text: str, *words: str) -> int:
     (folder / "train.py").write_text(text)
-    with pytest.raises(SystemExit) as end:
-        cli.main(["script", "train.py", *words])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+    return ended("script", "train.py", *words)
 
 
 @pytest.mark.slow
@@ -107,18 +114,6 @@ def test_a_script_that_python_cannot_read_is_refused_before_torch_is_imported(fo
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "2 False\n"
     assert done.stderr.endswith("train.py line 1 is no Python: invalid syntax\n")
-
-
-@pytest.mark.slow
-def test_what_a_script_raises_is_told_with_its_line_and_a_log(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert looked(folder, LOOP + "    if number == 2: {}['missing']") == 1
-    shown = capsys.readouterr().out
-    assert "cannot be measured: train.py raised KeyError: 'missing'" in shown
-    assert "train.py:11, in <module>: if number == 2: {}['missing']" in shown
-    log = Path(shown.split("all that it printed: ")[1].strip())
-    assert "Traceback" in log.read_text()
 
 
 @pytest.mark.workloads
@@ -227,9 +222,7 @@ def test_a_pasted_line_is_looked_at(
         raise ConfigError("enough")
 
     monkeypatch.setattr("perfsweep.pipelines.check.first_look.planned", planned)
-    with pytest.raises(SystemExit) as end:
-        cli.main(line.split())
-    assert (end.value.code, seen) == (2, ["train.py --lr=1"])
+    assert (ended(*line.split()), seen) == (2, ["train.py --lr=1"])
 
 
 LEVELS = {"amp": ["bf16"], "compile": ["default"], "optimizer": ["fused"], "zero_grad": ["none"]}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
+from typed import ended
 
-from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.commands.scripts import patching, tuning
+from perfsweep.pipelines.check.first_look import Parting, Seen
+from perfsweep.pipelines.commands.scripts import looking, patching, tuning
 from perfsweep.pipelines.commands.scripts.patching import Measured
 from perfsweep.pipelines.commands.two_versions import TwoVersions
 from perfsweep.pipelines.config.types import TuneConfig
@@ -19,6 +21,7 @@ from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.terminal import plain_console
 from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.patched import Patched
+from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 from perfsweep.workloads.script.workload import Script
 
@@ -136,10 +139,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tune(*words: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["tune", *words])
-    assert isinstance(end.value.code, int)
-    return end.value.code
+    return ended("tune", *words)
 
 
 def test_a_patch_is_written_when_it_is_asked_for(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,28 +175,31 @@ while True:
     optimizer.zero_grad()
     model(torch.ones(3, 4)).square().mean().backward()
     optimizer.step()
-    for _ in range(2_000 if optimizer.defaults["fused"] else 80_000):
+    for _ in range(1_000 if optimizer.defaults["fused"] else 40_000):
         pass
 """
 
 SMALL = (
     *("tune.levels.optimizer=[fused]", "tune.toggles=[optimizer]", "tune.rounds=2"),
-    *("measure.rounds=3", "measure.servers=1", "measure.repeats=0", "measure.timed_parity=false"),
+    *(
+        "measure.rounds=6",
+        "measure.precision=0.5",
+        "measure.servers=1",
+        "measure.repeats=0",
+        "measure.timed_parity=false",
+    ),
     *("measure.warmup_max=5", "measure.iterations=6", "measure.evidence_iterations=4"),
+    "cluster.executor=inprocess",
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.slow
 def test_what_wins_becomes_a_patch_whose_effect_comes_back(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = folder / "train.py"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(patching, "JUDGED", ("measure.servers=1", "measure.precision=0.5"))
+    script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     status, said = tune("train.py", *SMALL), capsys.readouterr()
     lines = said.out.splitlines()
@@ -218,26 +221,31 @@ def test_what_wins_becomes_a_patch_whose_effect_comes_back(
     assert script.read_text() == SCRIPT.replace("lr=1e-3)", "lr=1e-3, fused=True)")
 
 
-@pytest.mark.slow
+@pytest.fixture
+def seen(script: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Says what a look at the script shows."""
+
+    def make(parting: Parting | None, **obstacles: str) -> None:
+        found = Seen({"sight": {"obstacles": obstacles}}, Evidence())
+        monkeypatch.setattr(looking, "looked", lambda *about: (found, parting))
+
+    return make
+
+
 def test_a_script_whose_results_cannot_be_compared_is_to_be_seeded_first(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    seen: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unseeded = "import os\ntorch.manual_seed(int.from_bytes(os.urandom(4)))"
-    (folder / "train.py").write_text(SCRIPT.replace("torch.manual_seed(0)", unseeded))
-    assert tune("train.py", *SMALL) == 2
+    seen(Parting(1, "It has no seed"))
+    assert tune("train.py", *SMALL) == MISTAKE
     said = capsys.readouterr().err
     assert "train.py does not repeat itself, so results of its arms cannot be compared" in said
-    assert "Seed it first, then tune it" in said
-    assert not Path("runs").exists()
+    assert "two runs part at iteration 1. It has no seed. Seed it first, then tune it" in said
 
 
-@pytest.mark.slow
 def test_a_script_on_which_nothing_can_act_is_told_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    seen: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = SCRIPT.replace("lr=1e-3)", "lr=1e-3, fused=True)")
-    (folder / "train.py").write_text(own)
-    assert tune("train.py", *SMALL) == 0
+    seen(None, optimizer="has one of its own")
+    assert tune("train.py", *SMALL) == DONE
     said = capsys.readouterr().out
-    assert "train.py: no toggle that is to be tried can act: " in said
-    assert "passes fused=True to its optimiser itself" in said
+    assert "train.py: no toggle that is to be tried can act: has one of its own" in said

@@ -6,12 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typed import ended
 
-from perfsweep.pipelines.cli import main
+from perfsweep.pipelines.commands.scripts import running
 from perfsweep.pipelines.commands.scripts.running import read_levels
-from perfsweep.pipelines.exits import MISTAKE
+from perfsweep.pipelines.exits import MISTAKE, SOME_FAILED
+from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import whole_run
+from perfsweep.workloads.script.config import ScriptConfig
 
 SCRIPT = """
 import sys, torch
@@ -38,14 +43,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perfsweep", "run", "train.py", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-
 @pytest.mark.slow
 def test_a_script_is_checked_and_then_runs_to_its_end_with_the_levels(folder: Path) -> None:
-    done = run("--with", "tuned.yaml", "--", "--lr=1", "x=2")
+    command = [sys.executable, "-m", "perfsweep", "run", "train.py", "--with", "tuned.yaml"]
+    command += ["--", "--lr=1", "x=2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.stdout == "fused: True --lr=1 x=2\n", done.stderr
     assert done.returncode == 3, "the status is the script's"
     assert "train.py runs with optimizer=fused: results of its first 12 iterations" in done.stderr
@@ -54,23 +56,25 @@ def test_a_script_is_checked_and_then_runs_to_its_end_with_the_levels(folder: Pa
 
 @pytest.mark.slow
 def test_what_a_script_raises_is_told_from_its_own_first_line(folder: Path) -> None:
-    done = run("--with", "tuned.yaml", "measure.evidence_iterations=3", "--", "--fail")
+    config = ScriptConfig(path="train.py", args="--fail")
+    text = whole_run.said(config, {"optimizer": "fused"}, Device())
+    command = [sys.executable, "-P", "-m", whole_run.__name__, text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 1
     told = done.stderr.partition("Traceback")[2]
     assert told.splitlines()[1].strip().startswith(f'File "{folder / "train.py"}", line 13')
     assert told.rstrip().endswith("KeyError: 'late'")
 
 
-@pytest.mark.slow
-def test_levels_that_change_results_are_not_run(folder: Path) -> None:
-    own = (
-        "print(end='') if optimizer.defaults['fused'] is not True else model.weight.data.mul_(2)\nfor number"
-    )
-    (folder / "train.py").write_text(SCRIPT.replace("for number", own))
-    done = run("--with", "tuned.yaml")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "train.py is not run: with optimizer=fused its results are different (" in done.stderr
-    assert not (folder / "weights.txt").exists()
+def test_levels_that_change_results_are_not_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = iter([1.0, 2.0])
+    found = lambda *about: Evidence({"losses": np.array([next(losses)])})  # noqa: E731
+    monkeypatch.setattr(running, "_evidence", found)
+    monkeypatch.setattr(running, "_become", lambda *about: pytest.fail("the script was run"))
+    assert ended("run", "train.py", "--with", "tuned.yaml") == SOME_FAILED
+    assert "train.py is not run: with optimizer=fused its results are different (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -113,8 +117,6 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     words, told = MISTAKES[name]
-    with pytest.raises(SystemExit) as end:
-        main(["run", *words])
+    assert ended("run", *words) == MISTAKE
     said = capsys.readouterr().err
-    assert end.value.code == MISTAKE
     assert told in said and said.count("\n") == 1
