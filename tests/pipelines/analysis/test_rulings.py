@@ -152,7 +152,7 @@ def test_a_way_that_this_device_refuses_is_not_measurable_and_leaves_the_claim_r
     ]
     (entry,) = ledger("w", [FASTER], TOGGLES, table(*rows), CPU)
     assert entry.ruling == "refuted"
-    assert entry.evidence.endswith("; not measurable here: device_only=on needs a GPU")
+    assert entry.evidence.endswith("; not measurable here: pin=on acts on CUDA only")
 
 
 def timing(region_ns: int, iterations: int = 10, units: float = 100.0) -> TrialRecord:
