@@ -48,7 +48,7 @@ def fresh():
 
 
 @pytest.mark.workloads
-def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None:
+def test_importance_functions_are_compiled_in_place(start, gradients_of, no_generated_code) -> None:
     arm, base = (gradients_of(config=TOY, compile=scope) for scope in ("ci_fns", "off"))
     assert worst(arm, base) <= 1e-4
     workload = start(config=TOY, compile="ci_fns")
@@ -59,7 +59,7 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of) -> None
 
 
 @pytest.mark.workloads
-def test_annealing_the_exponent_compiles_once(start, run) -> None:
+def test_annealing_the_exponent_compiles_once(start, run, no_generated_code) -> None:
     from perfsweep.pipelines.trial.counting.counters import CompileCounting
 
     workload = start(config={**TOY, "steps": 10}, compile="losses")
