@@ -52,7 +52,8 @@ def collect(job: Job) -> Evidence:
     numbers |= time_of_steps(job.step_rows, job.task.slab)
     numbers |= {"queries": float(len(job.task.queries)), "modes": float(len(modes))}
     numbers["ms_per_candidate"] = 1e3 * numbers["evaluation_s"] / numbers["candidates"]
-    numbers["varied_over_short"] = varied_over_short(job)
+    if not math.isnan(over_short := varied_over_short(job)):
+        numbers["varied_over_short"] = over_short
     provable = provable_queries(job)
     for mode, ranks in found.items() if provable.any() else ():
         numbers[f"mrr_provable_{mode}"] = metrics(ranks.rank[provable])["mrr"]
@@ -148,7 +149,8 @@ def varied_over_short(job: Job) -> float:
     """Time until a slab of different candidates is done, over that of as many copies of the shortest of them.
 
     The report's best figure came from one query of two steps, repeated, and its plan for real queries from
-    that figure.
+    that figure. Not a number where the clock does not tell: a limit on processor time (``ulimit -t``) makes
+    the kernel count it in ticks.
     """
     task = job.task
     outcome = job.results[task.config.mode_names[0]].outcome
@@ -156,7 +158,8 @@ def varied_over_short(job: Job) -> float:
     rows = min(MOST_ROWS, len(candidates), task.slab or MOST_ROWS)
     shortest = int(outcome["depth"].argmin())
     varied = candidates[torch.linspace(0, len(candidates) - 1, rows, device=candidates.device).long()]
-    return _until_done(job, varied) / _until_done(job, candidates[shortest].expand(rows, -1))
+    spent, short = _until_done(job, varied), _until_done(job, candidates[shortest].expand(rows, -1))
+    return spent / short if short else math.nan
 
 
 def _until_done(job: Job, atoms: Tensor) -> float:

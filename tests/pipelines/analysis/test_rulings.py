@@ -145,10 +145,8 @@ def test_a_way_that_this_device_refuses_is_not_measurable_and_leaves_the_claim_r
         "device_only=on": ("not measurable here", "device_only=on needs a GPU"),
     }
     rows = [
-        ruling_row(ruling="refuted", subject="work=single"),
-        ruling_row(
-            ruling="not measurable here", subject="device_only=on", reason="device_only=on needs a GPU"
-        ),
+        ruling_row(ruling="refuted"),
+        ruling_row(ruling="not measurable here", subject="pin=on", reason="pin=on acts on CUDA only"),
     ]
     (entry,) = ledger("w", [FASTER], TOGGLES, table(*rows), CPU)
     assert entry.ruling == "refuted"

@@ -7,6 +7,7 @@ from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from perfsweep.pipelines.trial.failures import is_oom
+from perfsweep.workloads.prover import evidence
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
 TORCH = {**BEST, "slab_size": 16}
@@ -168,3 +169,10 @@ def test_a_step_in_which_every_row_is_forced_values_nothing(solve, tmp_path):
     found = solve(levels, data=str(tmp_path), corruptions=1, modes="tail").job.results["tail"]
     assert found.outcome["success"].tolist() == [True, False]
     assert found.outcome["depth"].tolist()[0] == 1
+
+
+def test_a_clock_that_does_not_tell_leaves_out_the_ratio_that_it_times(solve, monkeypatch):
+    monkeypatch.setattr(evidence, "processor_seconds", lambda like: 1.0)
+    assert "varied_over_short" not in solve(NATIVE).evidence().numbers
+    monkeypatch.undo()
+    assert solve(NATIVE).evidence().numbers["varied_over_short"] > 0
