@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Levels, LevelValue
+from perfsweep.workloads.api import Level, Levels, LevelValue
 from perfsweep.workloads.errors import ConfigError
 
 Choice = tuple[str, LevelValue]
 Pair = frozenset[Choice]
+
+
+def legal_levels(
+    space: Space, fixed: Levels, wanted: Callable[[str, Level], bool]
+) -> dict[str, list[LevelValue]]:
+    """Every level by toggle that is `wanted` and goes with `fixed`; baselines are left out."""
+    found = {
+        toggle.name: [
+            level.value
+            for level in toggle.levels[1:]
+            if wanted(toggle.name, level) and _closure(space, {**fixed, toggle.name: level.value}) is not None
+        ]
+        for toggle in space.toggles.values()
+        if toggle.name not in fixed
+    }
+    return {name: levels for name, levels in found.items() if levels}
 
 
 def covering(

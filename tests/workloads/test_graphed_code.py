@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 import torch
 from host_syncs import HostSyncs
-from pairwise import covering
+from pairwise import covering, legal_levels
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.plan import load_workload
 from perfsweep.workloads import registry
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.api import Context, Device, Level, LevelValue, NullClock
 
 pytestmark = pytest.mark.workloads
 
@@ -45,20 +44,13 @@ def admitted(name: str) -> dict[str, list[LevelValue]]:
     config, small = WORKLOADS[name]
     cls, made = load_workload({"name": name, **config})
     space = Space(cls.toggles, made, H100)
-    found: dict[str, list[LevelValue]] = {}
-    for toggle in (one for one in cls.toggles if one.name in COMPILED.get(name, (one.name,))):
-        for level in toggle.levels[1:]:
-            levels = {**small, **graphed(cls), toggle.name: level.value}
-            if toggle.name in graphed(cls) or level.unsupported(H100) or level.unsupported(HERE):
-                continue
-            if level.ranks > 1 or level.per_gpu or level.env:
-                continue
-            try:
-                space.closure(levels)
-            except ConfigError:
-                continue
-            found.setdefault(toggle.name, []).append(level.value)
-    return found
+
+    def wanted(toggle: str, level: Level) -> bool:
+        own_process = level.ranks > 1 or level.per_gpu or level.env
+        refused = level.unsupported(H100) or level.unsupported(HERE)
+        return toggle in COMPILED.get(name, (toggle,)) and not (own_process or refused)
+
+    return legal_levels(space, {**small, **graphed(cls)}, wanted)
 
 
 def graphed(cls: Any) -> dict[str, LevelValue]:

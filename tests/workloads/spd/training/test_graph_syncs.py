@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 from host_syncs import HostSyncs
-from pairwise import covering
+from pairwise import covering, legal_levels
 from torch import Tensor
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Clock, Device, LevelValue, NullClock
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.reference import Reference
 from perfsweep.workloads.spd.variants import cuda_graph
@@ -27,7 +26,7 @@ H100 = Device("cuda", 1, "NVIDIA H100", 80 * 2**30, (9, 0), 2, True)
 HERE = Device(cores=2, compiler=True)
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}
 GRAPH: dict[str, LevelValue] = {"cuda_graph": "on", "mask_checks": "off"}
-OUTSIDE = {*GRAPH, "profiler", "num_workers"}
+OUTSIDE = {"profiler", "num_workers"}
 """What fetches rows or watches does it outside of what is captured."""
 SMALL = {"batch_size": 2, "components": 4, "modules": ["layers.*.attn.q", "layers.*.mlp.fc"], **QUIET}
 TOY = {"preset": "tms_5-2_test", "batch_size": 8, **QUIET}
@@ -40,18 +39,9 @@ def admitted(preset: str) -> dict[str, list[LevelValue]]:
     What acts on CUDA alone is how rows travel, which no graph captures either.
     """
     space = Space(Spd.toggles, SpdConfig(**PRESETS[preset]), H100)
-    found: dict[str, list[LevelValue]] = {}
-    for toggle in Spd.toggles:
-        for level in toggle.levels[1:]:
-            levels = {**GRAPH, toggle.name: level.value}
-            if level.unsupported(H100) or level.unsupported(HERE) or levels["cuda_graph"] != "on":
-                continue
-            try:
-                space.closure(levels)
-            except ConfigError:
-                continue
-            found.setdefault(toggle.name, []).append(level.value)
-    return found
+    return legal_levels(
+        space, GRAPH, lambda name, level: not (level.unsupported(H100) or level.unsupported(HERE))
+    )
 
 
 class Watched:
