@@ -75,8 +75,8 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
 
     With r the measured ratio, [a, b] its corrected interval and [low, high] the claim: a > high is exceeded;
     r >= low with a > sqrt(low), more than half of the claimed gain, confirmed; b < low refuted; anything
-    else undecided. A bare direction, low of 1, is refuted by the opposite verdict or *no difference* only,
-    and nothing is confirmed or exceeded without the verdict of its direction. A claimed loss (high at most
+    else undecided. A bare direction, low of 1, is refuted by the opposite verdict, by *no difference*, and by
+    a b within the margin; nothing is confirmed or exceeded without the verdict of its direction. A claimed loss (high at most
     1) is ruled the same way upside down. A claim of no effect is confirmed by an interval within its
     bounds, and refuted by one outside.
 
@@ -95,9 +95,9 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
     if low < 1 < high:
         return _rule_no_effect(claimed, (a, b), judgement.verdict)
     if high > 1:
-        return _rule_gain(claimed, ratio, (a, b), judgement.verdict, Verdict.FASTER)
+        return _rule_gain(claimed, ratio, (a, b), judgement, Verdict.FASTER)
     upside_down = 1 / high, (1 / low if low else math.inf)
-    return _rule_gain(upside_down, 1 / ratio, (1 / b, 1 / a), judgement.verdict, Verdict.SLOWER)
+    return _rule_gain(upside_down, 1 / ratio, (1 / b, 1 / a), judgement, Verdict.SLOWER)
 
 
 READ = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.UNDECIDED})
@@ -108,12 +108,12 @@ def _rule_gain(
     claimed: tuple[float, float],
     ratio: float,
     measured: tuple[float, float],
-    verdict: Verdict,
+    judgement: Judgement,
     direction: Verdict,
 ) -> Ruled:
-    (low, high), (a, b) = claimed, measured
-    bare = low == 1 and verdict not in (direction, Verdict.UNDECIDED)
-    if bare or (low > 1 and b < low):
+    (low, high), (a, b), verdict = claimed, measured, judgement.verdict
+    none = verdict not in (direction, Verdict.UNDECIDED) or b < math.exp(judgement.margin)
+    if (low == 1 and none) or (low > 1 and b < low):
         return Ruled(Ruling.REFUTED)
     if verdict is not direction or ratio < low:
         return Ruled(Ruling.UNDECIDED)

@@ -76,6 +76,7 @@ class Judgement:
     interval : the interval that the verdict uses: Holm's for faster and slower, else the plain one
     corrected : Holm's interval, which rulings of claims use; None for a comparison that was withheld, or that
         has no interval at Holm's level
+    margin : log ratio within which there is no difference
     holm : place in the sweep's step-down; None for a comparison that was withheld
     rounds : rounds that would decide an undecided comparison if the estimate stayed; None if none would
     reason : in words, if the verdict does not come from an interval
@@ -88,6 +89,7 @@ class Judgement:
     rounds: int | None = None
     reason: str = ""
     corrected: Interval | None = None
+    margin: float = MARGIN
     code: ReasonCode = ReasonCode.NO_RECORDS
 
 
@@ -126,6 +128,7 @@ def decide_verdicts(
         else replace(
             _judge(estimate, steps[name], margin, floor),
             corrected=estimate.at(steps[name].level if steps[name].rejected else stopped),
+            margin=margin,
         )
         for name, estimate in estimates.items()
     }

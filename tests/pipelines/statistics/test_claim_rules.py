@@ -117,6 +117,9 @@ def test_a_claimed_memory_is_ruled_by_the_ratio_of_peaks(low, high, a, b, expect
         ("helps", 0.9, 0.95, Ruling.REFUTED),
         ("helps", 0.995, 1.004, Ruling.REFUTED),  # no difference
         ("helps", 1.002, 1.05, Ruling.UNDECIDED),  # within the margin
+        ("helps", 0.96, 1.009, Ruling.REFUTED),  # undecided, but no gain that is one is left
+        ("slower", 0.995, 1.04, Ruling.REFUTED),
+        ("small", 0.96, 1.009, Ruling.REFUTED),
         ("slower", 0.8, 0.9, Ruling.CONFIRMED),
         ("slower", 1.1, 1.2, Ruling.REFUTED),
         ("slightly slower", 0.5, 0.6, Ruling.EXCEEDED),
