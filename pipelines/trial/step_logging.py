@@ -21,8 +21,8 @@ class BufferedLog:
     A tensor that the workload overwrites later must be cloned by the workload.
     """
 
-    calls = 0
-    """Calls of W&B: none."""
+    calls = commits = 0
+    """Calls of W&B, and rows committed: none."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ class LiveLog:
     def __init__(self, commit_every: int, scratch_dir: Path) -> None:
         from perfsweep.pipelines.config.wandb_settings import own_environment, settings, settings_of
 
-        self.calls = 0
+        self.calls = self.commits = 0
         self._commit_every = commit_every
         scratch_dir.mkdir(parents=True, exist_ok=True)
         with own_environment(scratch_dir):
@@ -75,7 +75,9 @@ class LiveLog:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         self.calls += 1
-        self._run.log(dict(row), commit=self.calls % self._commit_every == 0)
+        commit = self.calls % self._commit_every == 0
+        self.commits += commit
+        self._run.log(dict(row), commit=commit)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Nothing: rows went to W&B."""

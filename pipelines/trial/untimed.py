@@ -47,7 +47,8 @@ def counting_trial(
     with CompileCounting() as compiling, CountingGc() as collecting:
         iterate(workload, clock, iterations)
     clock_of(workload, device).find_devices()
-    own = {**workload.counters(), "mkl_asked": preloads.mkl_asked(), "wandb_calls": log.calls}
+    calls = {"mkl_asked": preloads.mkl_asked(), "wandb_calls": log.calls, "wandb_commits": log.commits}
+    own = {**workload.counters(), **calls}
     if workload.shape == "steps":  # cadences differ between arms, so totals would not compare
         own = {name: value / iterations for name, value in own.items()}
     units = workload.progress()

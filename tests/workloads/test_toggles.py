@@ -273,3 +273,18 @@ def test_ranks_share_one_batch_or_have_one_each(shared_by: object) -> None:
 )
 def test_a_kernel_for_the_host_needs_a_compiler_there(device: Device, reason: str | None) -> None:
     assert shared.needs_host_compiler(device) == reason
+
+
+@pytest.mark.parametrize(
+    "toggle",
+    [toggle for _, toggle in USED if toggle.name == "wandb_logging"],
+    ids=lambda toggle: toggle.levels[0].value,
+)
+def test_the_witness_of_logging_from_the_loop_tells_each_level_from_the_naive_one(toggle: Toggle) -> None:
+    def counted(level: Level) -> dict[str, int]:
+        every = level.commit_every
+        return {"wandb_calls": 20 if every else 0, "wandb_commits": 20 // every if every else 0}
+
+    naive, *levels = toggle.levels
+    for level in levels:
+        assert level.witness and counted(level)[level.witness] != counted(naive)[level.witness], level.value

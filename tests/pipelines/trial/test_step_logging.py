@@ -31,7 +31,7 @@ def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_s
     run = read_run(path)
     rows = [(row["index"], row["loss"]) for row in run.history]
     assert rows == [(index, index / 8) for index in (49, 99, 119)], "finishing saves the last"
-    assert (log.calls, run.group) == (120, "")
+    assert (log.calls, log.commits, run.group) == (120, 2, "")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"a line of the workload" in path.read_bytes()]
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
@@ -50,7 +50,7 @@ def test_a_buffered_log_gives_one_array_for_each_key_with_gaps_marked() -> None:
     np.testing.assert_array_equal(arrays["loss"], [2.0, 1.5])
     np.testing.assert_array_equal(arrays["lr"], [0.1, np.nan])
     np.testing.assert_array_equal(arrays["accuracy"], [np.nan, 1.0])
-    assert log.calls == 0
+    assert (log.calls, log.commits) == (0, 0)
 
 
 def test_a_buffered_log_forgets_the_rows_that_came_after_so_many() -> None:

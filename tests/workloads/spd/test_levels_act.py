@@ -22,7 +22,7 @@ pytestmark = pytest.mark.workloads
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 GENERIC = {"ops", "host_reads", "flops", "saved_bytes", "low_precision_ops"}
-PIPELINE = {"wandb_calls", "compiled_graphs"}
+PIPELINE = {"wandb_calls", "wandb_commits", "compiled_graphs"}
 FEW = ["layers.*.attn.q", "layers.*.mlp.fc"]
 SMALL: dict[str, Any] = {
     "modules": FEW,

@@ -33,7 +33,9 @@ class BackgroundSaves(Part):
 
 
 WANDB_LOGGING = shared.wandb_logging(
-    keep=("each", "commit_false", "buffered"), each={"buffered": {"witness": "wandb_calls"}}, source="7.2"
+    keep=("each", "commit_false", "buffered"),
+    each={"buffered": {"witness": "wandb_calls"}, "commit_false": {"witness": "wandb_commits"}},
+    source="7.2",
 )
 
 GC = shared.gc("oom_only", every={"witness": "collections"}, source="8.1")
