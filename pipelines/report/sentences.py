@@ -109,10 +109,13 @@ def _used_steps(comparison: Comparison, found: Together) -> list[tuple[str, str]
     arm, used = _used(comparison)
     out = [effect_name(step) for step in found.steps[used:]] if used else []
     idle = [effect_name(step) for step in found.steps[:used] if adds_nothing(step, comparison.margin)]
-    it = "it" if len(idle) == 1 else "them"
+    add, it = ("adds", "it") if len(idle) == 1 else ("add", "them")
     return [
         ("Left out", f"{', '.join(out)}; the rest is {_measured(arm)}" if arm and out else ""),
-        ("Kept", f"{', '.join(idle)}; the others are not measured without {it}" if idle else ""),
+        (
+            "Kept",
+            f"{', '.join(idle)} {add} nothing, but the rest was not measured without {it}" if idle else "",
+        ),
     ]
 
 

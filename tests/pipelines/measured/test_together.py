@@ -151,7 +151,7 @@ def test_the_first_steps_at_once_are_compared_with_the_baseline(first) -> None:
     speeds = [one.speed for one in whole.together.parts if one]
     assert speeds == pytest.approx([2.5, 2.5, 2.5 / 0.9], rel=0.02)
     assert whole.together.parts[0] == found.comparison.winners[0], "the same figures as in the table"
-    assert dict(conclusions(whole))["Kept"] == "slab=8; the others are not measured without it"
+    assert dict(conclusions(whole))["Kept"] == "slab=8 adds nothing, but the rest was not measured without it"
 
 
 def test_more_levels_than_those_of_the_winners_are_another_answer(first) -> None:

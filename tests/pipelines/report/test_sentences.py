@@ -138,7 +138,10 @@ def test_a_step_that_may_still_gain_is_not_left_out_nor_one_before_it() -> None:
     found = stacked(GAIN, OPEN, NOTHING, parts=(FASTER, PART, STACK))
     assert found["Use it"] == "perfsweep run workload=digits toggles.b=2 toggles.c=3"
     between = stacked(GAIN, NOTHING, OPEN, parts=(FASTER, None, STACK))
-    assert (between["Use it"], between["Kept"]) == (USE_ALL, "a=1; the others are not measured without it")
+    assert (between["Use it"], between["Kept"]) == (
+        USE_ALL,
+        "a=1 adds nothing, but the rest was not measured without it",
+    )
     assert "Left out" not in between
 
 
