@@ -24,6 +24,18 @@ import polars as pl
 SMALL = {
     "latentwire": ("workload.preset=test", "toggles.effective_batch=4", "toggles.micro_batch=4"),
     "script": (f"workload.path={Path(__file__).parents[2] / 'examples' / 'train_digits.py'}",),
+    "spd": (
+        "workload.batch_size=2",
+        "workload.components=8",
+        "workload.log_every=4",
+        "workload.eval_every=8",
+        "workload.save_every=8",
+        "measure.iterations=8",
+        "measure.evidence_iterations=3",
+        "measure.counting_iterations=1",
+        "measure.warmup_max=8",
+    ),
+    "prover": ("toggles.slab_size=16", "workload.queries=4", "workload.corruptions=7"),
 }
 """What a workload needs, or what makes its steps short."""
 
