@@ -76,9 +76,9 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
     With r the measured ratio, [a, b] its corrected interval and [low, high] the claim: a > high is exceeded;
     r >= low with a > sqrt(low), more than half of the claimed gain, confirmed; b < low refuted; anything
     else undecided. A bare direction, low of 1, is refuted by the opposite verdict, by *no difference*, and by
-    a b within the margin; nothing is confirmed or exceeded without the verdict of its direction. A claimed loss (high at most
-    1) is ruled the same way upside down. A claim of no effect is confirmed by an interval within its
-    bounds, and refuted by one outside.
+    a b within the margin; nothing is confirmed or exceeded without the verdict of its direction. A claimed
+    loss (high at most 1) is ruled the same way upside down. A claim of no effect is confirmed by an interval
+    within its bounds, and refuted by one outside.
 
     Parameters
     ----------
