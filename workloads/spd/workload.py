@@ -44,6 +44,7 @@ COUNTED = (
     "native_products",
     "recorded_events",
     "profiled_steps",
+    "traces",
 )
 """Names of the counts that trials record, zero where nothing happened. Code paths add where they do the work:
 a path not taken counts nothing."""

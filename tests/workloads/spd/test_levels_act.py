@@ -152,7 +152,9 @@ def test_the_naive_path_registers_a_hook_for_each_module_and_pass(counted) -> No
 
 
 def test_profiled_steps_are_three_whatever_the_length(counted) -> None:
-    assert counted("profiled_steps", SMALL, 8, profiler="torch") == 3
+    for iterations in (8, 12):
+        assert counted("profiled_steps", SMALL, iterations, profiler="torch") == 3
+        assert counted("traces", SMALL, iterations, profiler="torch") == 1
 
 
 def test_schedules_of_adversarial_steps_differ(start, run) -> None:

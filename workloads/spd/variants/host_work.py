@@ -153,6 +153,7 @@ class TorchProfiled(Part):
     def traced(self, found: Any) -> None:
         """Write the trace."""
         found.export_chrome_trace(str(self.context.scratch_dir / "trace.json"))
+        self.counts["traces"] += 1
         self.complete = True
 
     def iterate(self, clock: Clock) -> None:
