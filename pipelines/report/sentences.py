@@ -248,7 +248,8 @@ def _next(comparison: Comparison) -> str:
     if not comparison.workload or len(toggles) < 2:
         return ""
     words = command_words(comparison)
-    return shell_line("tune", *words, f"tune.toggles=[{','.join(toggles)}]")
+    # None: what a workload names to be searched by default would be added to these, up to being refused.
+    return shell_line("tune", *words, "tune=none", f"tune.toggles=[{','.join(toggles)}]")
 
 
 ANSWERED = (ToDo.UNDECIDED, ToDo.TOO_NOISY, ToDo.NOT_HERE, ToDo.NO_TIME)

@@ -140,7 +140,10 @@ def rule_predicate(claim: Claim, value: float | None, verdict: Verdict | None = 
     """
     if value is None:
         return Ruled(Ruling.UNDECIDED, f"{claim.figure} was not measured")
-    if (claim.low is not None and value < claim.low) or (claim.high is not None and value > claim.high):
+    low = -math.inf if claim.low is None else claim.low
+    high = math.inf if claim.high is None else claim.high
+    # Figures may be quotients of counts for an iteration: three of them can come out as 3.0000000000000004.
+    if not low <= value <= high and not any(math.isclose(value, bound) for bound in (low, high)):
         return Ruled(Ruling.REFUTED)
     if verdict is Verdict.DIFFERENT or verdict is Verdict.FEWER_UNITS:
         return Ruled(Ruling.UNDECIDED, verdict.value)

@@ -17,9 +17,10 @@ from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
-DECIDED = 3
 _WEIGHT: dict[str, int] = {
-    **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED, Ruling.REFUTED), DECIDED),
+    # One way that does what is claimed is enough; all of them must fail to refute it.
+    **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED), 4),
+    Ruling.REFUTED: 3,
     Ruling.UNDECIDED: 2,
     Ruling.NOT_MEASURABLE: 1,
 }
@@ -110,7 +111,8 @@ def _entry(
 ) -> Entry:
     if rulings.height:
         rows = _first_say(sorted(rulings.iter_rows(named=True), key=_rank, reverse=True))
-        against = {row["ruling"]: row for row in reversed(rows) if _WEIGHT.get(row["ruling"]) == DECIDED}
+        decided = [row for row in rows if _WEIGHT.get(row["ruling"], 0) > _WEIGHT[Ruling.UNDECIDED]]
+        against = {row["ruling"]: row for row in reversed(decided)}
         against.pop(rows[0]["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
         if rows[0]["ruling"] == Ruling.REFUTED:  # as far as its ways can be measured here

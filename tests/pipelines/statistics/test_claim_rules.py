@@ -167,7 +167,14 @@ def test_without_an_interval_as_wide_as_the_sweep_asks_for_a_claim_is_undecided_
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(2.5, Ruling.CONFIRMED), (3.5, Ruling.REFUTED), (None, Ruling.UNDECIDED)]
+    ("value", "expected"),
+    [
+        (2.5, Ruling.CONFIRMED),
+        (3.5, Ruling.REFUTED),
+        (1.9, Ruling.REFUTED),
+        (0.3 / 0.1 + 1e-15, Ruling.CONFIRMED),  # three, but for rounding
+        (None, Ruling.UNDECIDED),
+    ],
 )
 def test_a_predicate_is_ruled_by_its_own_figure(value: float | None, expected: Ruling) -> None:
     counted = claiming(kind="predicate", figure="slabs", low=2.0, high=3.0)
