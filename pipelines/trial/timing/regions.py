@@ -36,6 +36,7 @@ class MetricLog(Protocol):
     """Takes one row of metrics per iteration; see `perfsweep.pipelines.trial.step_logging`."""
 
     calls: int
+    commits: int
 
     def __len__(self) -> int:
         """Rows kept so far."""
