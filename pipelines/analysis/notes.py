@@ -13,6 +13,7 @@ from perfsweep.pipelines.analysis.comparable import ComparableTrials
 from perfsweep.pipelines.analysis.failed_trials import notes_on_other_machines
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
+from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Manifest, Outcome
 from perfsweep.pipelines.versions.environments import environment_lines
@@ -25,6 +26,7 @@ def comparison_notes(
     manifest, used = judge.manifest, sound.trials
     return (
         *environment_lines(manifest.sweep.versions),
+        *_margin(judge),
         *_remarks(judge),
         *_bounds(judge),
         *_power(judge),
@@ -44,6 +46,14 @@ def comparison_notes(
         *judge.agreement.notes,
         *_skipped([*progress.damaged, *unreadable]),
     )
+
+
+def _margin(judge: Judge) -> list[str]:
+    """The margin where it is another than a reader takes for granted."""
+    margin = judge.manifest.sweep.measure.margin
+    if margin == MeasureConfig().margin:
+        return []
+    return [f"in this sweep less than {margin * 100:g} % either way is no difference (measure.margin)"]
 
 
 def _remarks(judge: Judge) -> list[str]:

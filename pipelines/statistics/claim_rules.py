@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
+from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict, verdict_word
 from perfsweep.workloads.api import Claim, Device
 
 
@@ -87,7 +87,8 @@ def rule_claim(claimed: tuple[float, float], judgement: Judgement, log_ratio: fl
     log_ratio : the estimate it is ruled by, of the arm to its base
     """
     if judgement.verdict not in READ:
-        return Ruled(Ruling.UNDECIDED, ", ".join(filter(None, (judgement.verdict.value, judgement.reason))))
+        word = verdict_word(judgement.verdict, judgement.code)
+        return Ruled(Ruling.UNDECIDED, ", ".join(filter(None, (word, judgement.reason))))
     if judgement.corrected is None:
         return Ruled(Ruling.UNDECIDED, judgement.reason or "too few rounds to correct for the sweep")
     ratio, (a, b) = math.exp(-log_ratio), judgement.corrected.speed

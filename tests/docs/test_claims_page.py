@@ -40,3 +40,11 @@ def test_a_ruling_is_read_from_a_page_with_its_reason_design_and_machine(tmp_pat
     assert (row["subject"], row["design"]) == ("amp=bf16", "one_at_a_time")
     assert (row["ruling"], row["reason"]) == ("confirmed", "at least (speed 3x)")
     assert (row["sweep"], row["machine"]) == ("[w-sweep](results/w-sweep.md)", "quiet")
+
+
+def test_a_page_of_one_design_names_it_in_its_heading_alone(tmp_path: Path) -> None:
+    (tmp_path / "w-sweep.md").write_text(
+        "# w-sweep\n\n## Effects: leave one out\n\n## Claims\n\n"
+        "| amp=bf16 | twice as fast | guide, 2 | refuted |\n"
+    )
+    assert published_rulings(tmp_path)["design"].to_list() == ["leave_one_out"]

@@ -13,7 +13,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Claim, LevelValue
 
 SOURCE = "SPD report"
-UPSTREAM = "figures of SPD's authors, beside the report"
+UPSTREAM = "figures of SPD's authors, not in the report"
 
 Arm = Mapping[str, LevelValue]
 
@@ -21,7 +21,7 @@ Arm = Mapping[str, LevelValue]
 COMPILED_CLASS = (
     " (as written the compiled object has another class, which dispatch by class refuses; here: in place)"
 )
-NEW_EXPONENT = " (as written an annealed exponent compiles anew in each step; here: as a tensor)"
+NEW_EXPONENT = " (as written an annealed exponent compiles again in each step; here: as a tensor)"
 EVERY_COPY = (
     " (as written all copies, also back to the host, which is read too early; here: batches from pinned"
     " memory)"

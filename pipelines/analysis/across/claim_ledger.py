@@ -17,15 +17,14 @@ from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.workloads.api import Claim, Device, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
+DECIDED = 3
 _WEIGHT: dict[str, int] = {
-    # One way that does what is claimed is enough; all of them must fail to refute it.
-    **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED), 4),
-    Ruling.REFUTED: 3,
+    **dict.fromkeys((Ruling.CONFIRMED, Ruling.EXCEEDED, Ruling.REFUTED), DECIDED),
     Ruling.UNDECIDED: 2,
     Ruling.NOT_MEASURABLE: 1,
 }
 _DESIGN = {"one_at_a_time": 2, "arm": 2, "factorial": 1}
-"""Where one claim was ruled on several times: a toggle by itself says more about it than a toggle among
+"""Where one way was ruled on several times: a toggle by itself says more about it than a toggle among
 others."""
 
 
@@ -63,6 +62,7 @@ def published_rulings(results: Path) -> pl.DataFrame:
 def _rows_of_page(page: Path) -> Iterator[dict[str, str]]:
     text = page.read_text()
     machine = re.search(r"^- machine: (.*)$", text, re.MULTILINE)
+    only = re.search(r"^## Effects: (.*)$", text, re.MULTILINE)  # rows name a design where there are several
     shared = {
         "workload": page.stem.partition("-")[0],
         "sweep": f"[{page.stem}](results/{page.name})",
@@ -74,7 +74,8 @@ def _rows_of_page(page: Path) -> Iterator[dict[str, str]]:
             cells = {name: value or "" for name, value in row.groupdict().items()}
             alone = cells.pop("alone")
             cells |= {"reason": cells["reason"] or alone}
-            yield {**shared, **cells, "design": cells["design"].replace(" ", "_")}
+            design = cells["design"] or (only[1] if only else "")
+            yield {**shared, **cells, "design": design.replace(" ", "_")}
 
 
 _PUBLISHED = re.compile(
@@ -110,15 +111,15 @@ def _entry(
     workload: str, claim: Claim, toggles: Sequence[Toggle], rulings: pl.DataFrame, devices: Sequence[Device]
 ) -> Entry:
     if rulings.height:
-        rows = _first_say(sorted(rulings.iter_rows(named=True), key=_rank, reverse=True))
-        decided = [row for row in rows if _WEIGHT.get(row["ruling"], 0) > _WEIGHT[Ruling.UNDECIDED]]
-        against = {row["ruling"]: row for row in reversed(decided)}
-        against.pop(rows[0]["ruling"], None)
+        rows = sorted(rulings.iter_rows(named=True), key=_rank, reverse=True)
+        first = _first_say(rows)
+        against = {row["ruling"]: row for row in reversed(rows) if _WEIGHT.get(row["ruling"]) == DECIDED}
+        against.pop(first["ruling"], None)
         also = [f"but {ruling}: {_evidence(row)}" for ruling, row in against.items()]
-        if rows[0]["ruling"] == Ruling.REFUTED:  # as far as its ways can be measured here
+        if first["ruling"] == Ruling.REFUTED:  # as far as its ways can be measured here
             refused = {row["reason"] for row in rows if row["ruling"] == Ruling.NOT_MEASURABLE}
             also += [f"{Ruling.NOT_MEASURABLE.value}: {reason}" for reason in sorted(refused)]
-        return Entry(workload, claim, rows[0]["ruling"], "; ".join([_evidence(rows[0]), *also]))
+        return Entry(workload, claim, first["ruling"], "; ".join([_evidence(first), *also]))
     standing = [obstacles(claim, toggles, device) for device in devices]
     if all(standing):
         sentence = refusal(claim, toggles, devices[0])
@@ -132,22 +133,30 @@ def _entry(
     return Entry(workload, claim, "not measured yet", f"tests it: {' '.join([tests, *where])}")
 
 
-def _first_say(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put what is still open before a refutation: one way to do it may fail while another is undecided.
+def _first_say(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a claim comes to by its ways, of each of which its best row counts.
 
-    A way that changes results is not open: no time of it would count.
+    One way that does what is claimed is enough. Without one the claim is open as long as any way is. A way
+    that changes results is not open: no time of it would count.
     """
-    best = {row["subject"]: row for row in reversed(rows)}.values()
-    open_ways = [
-        row for row in best if row["ruling"] == Ruling.UNDECIDED and row["reason"] != Verdict.DIFFERENT
-    ]
-    if rows[0]["ruling"] != Ruling.REFUTED or not open_ways:
-        return rows
-    return [open_ways[-1], *rows]
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        best.setdefault(row["subject"], row)
+    return min(best.values(), key=_place)
 
 
-def _rank(row: dict[str, Any]) -> tuple[int, int]:
-    return _WEIGHT.get(Ruling(row["ruling"]), 0), _DESIGN.get(str(row["design"]), 0)
+def _place(row: dict[str, Any]) -> int:
+    if row["ruling"] == Ruling.UNDECIDED and row["reason"] != Verdict.DIFFERENT:
+        return 1
+    return {Ruling.CONFIRMED: 0, Ruling.EXCEEDED: 0, Ruling.REFUTED: 2, Ruling.UNDECIDED: 3}.get(
+        row["ruling"], 4
+    )
+
+
+def _rank(row: dict[str, Any]) -> tuple[int, int, bool]:
+    """An interval says more than a word such as *too noisy*."""
+    told = "[" in _evidence(row)
+    return _WEIGHT.get(row["ruling"], 0), _DESIGN.get(str(row["design"]), 0), told
 
 
 def _evidence(row: dict[str, Any]) -> str:

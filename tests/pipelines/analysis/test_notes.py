@@ -43,6 +43,12 @@ def swept(command) -> Callable[..., tuple[SweepFolder, Manifest]]:
     return make
 
 
+@pytest.mark.parametrize(("measure", "said"), [({}, 0), ({"margin": 0.02}, 1)])
+def test_a_margin_of_the_sweeps_own_is_said(swept, measure: dict[str, float], said: int) -> None:
+    notes = [note for note in compared(*swept(**measure)).notes if "no difference" in note]
+    assert notes == ["in this sweep less than 2 % either way is no difference (measure.margin)"] * said
+
+
 @pytest.mark.parametrize(("count", "said"), [(0.0, []), (0.2, ["a log was off"])])
 def test_what_a_workload_remarks_on_a_counter_is_said_where_a_baseline_counted_any(
     command, count: float, said: list[str]

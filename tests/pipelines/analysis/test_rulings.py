@@ -239,6 +239,16 @@ def test_what_one_way_refutes_another_may_confirm_or_leave_open(other):
     assert (entry.ruling, "but refuted" in entry.evidence) == (expected, expected != "refuted")
 
 
+def test_of_one_way_a_toggle_by_itself_says_more_than_one_among_others_and_an_interval_more_than_a_word():
+    among = ruling_row(ruling="exceeded", design="leave_one_out")
+    (entry,) = ledger("w", [FASTER], TOGGLES, table(among, ruling_row(ruling="refuted")), CPU)
+    assert entry.ruling == "refuted" and "but exceeded" in entry.evidence
+    nothing = dict.fromkeys(("ratio", "low", "high"))
+    noisy = ruling_row(ruling="undecided", reason="too noisy", sweep="noisy", **nothing)
+    (entry,) = ledger("w", [FASTER], TOGGLES, table(noisy, ruling_row(ruling="undecided")), CPU)
+    assert "too noisy" not in entry.evidence
+
+
 @pytest.mark.parametrize(
     ("claim", "device", "ruling", "word"),
     [
