@@ -62,6 +62,7 @@ class Judge:
         self.agreement = Agreement(manifest, progress, read_evidence)
         self.records = ArmRecords(progress, manifest.packs, left_out)
         self.device = self.records.device()
+        self.used = used
         self.data = self.agreement.sharing(data or {})
         self.exclusions = Exclusions(manifest, self.records, self.agreement, self.data)
         self.times = rounds_of(used, "ns_per_unit", apart(manifest))
@@ -190,24 +191,20 @@ class Judge:
         return bound_by(busy_ns, median(times_ns) if times_ns else None)
 
     def _memory(self, effect: Effect) -> float | None:
-        """Median over pairs of the arm's peak memory minus the base's, in bytes; None for an interaction."""
-        if differing_data(self.data, effect.weights):
-            return None
-        peaks = {arm: self.records.median(arm, "peak_bytes") for arm in effect.weights}
-        if effect.contrast:
-            return self._contrast_memory(effect, peaks)
-        pairs = [(peaks[arm], peaks[base]) for arm, base in effect.pairs]
-        differences = [arm - base for arm, base in pairs if arm is not None and base is not None]
-        return median(differences) if differences else None
+        """Median over rounds of the arm's peak memory minus the base's, in bytes; None for an interaction.
 
-    @staticmethod
-    def _contrast_memory(effect: Effect, peaks: Mapping[str, float | None]) -> float | None:
-        known = {arm: peak for arm, peak in peaks.items() if peak is not None}
+        Rounds that an arm was not measured in do not count: what the base needed there says nothing of it.
+        """
+        weights = effect.weights
         # The positive weights of a main effect add up to one, those of an interaction to two.
-        is_interaction = sum(weight for weight in effect.contrast.values() if weight > 0) >= 1.5
-        if is_interaction or len(known) < len(peaks):
+        is_interaction = sum(weight for weight in weights.values() if weight > 0) >= 1.5
+        if is_interaction or differing_data(self.data, weights):
             return None
-        return sum(weight * known[arm] for arm, weight in effect.contrast.items())
+        weight = pl.col("arm").replace_strict(weights, default=None)
+        rounds = self.used.filter(weight.is_not_null()).group_by("pack", "round")
+        summed = rounds.agg((pl.col("peak_bytes") * weight).sum(), pl.len().alias("arms"))
+        differences = summed.filter(pl.col("arms") == len(weights))["peak_bytes"].to_list()
+        return median(differences) if differences else None
 
     def on_gpu(self, arm: Arm) -> str:
         """Words of the table on whether an arm would act on a GPU; empty where it was measured on one."""

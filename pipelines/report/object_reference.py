@@ -46,7 +46,7 @@ This page is written by `python -m perfsweep.pipelines.report.object_reference >
 `pipelines/report` and `pipelines/analysis`.
 """  # noqa: E501
 
-_VERSIONS = """## judge --json
+_VERSIONS = """## judge as JSON
 
 | field | is |
 |---|---|

@@ -82,6 +82,20 @@ def test_the_memory_of_a_contrast_weighs_its_arms_and_an_interaction_has_none(co
     assert [one.memory_bytes for one in compared(folder, planned).effects] == [None, None]
 
 
+def test_memory_is_compared_within_the_rounds_that_both_were_measured_in(measured) -> None:
+    folder, manifest = measured
+    arm, base = manifest.effects[0].pairs[0]
+    for name, peak in ((arm, 5000), (base, 4000)):
+        for record in folder.path.glob(f"trials/{name}/*-r*/record.json"):
+            change(record, peak_bytes=peak)
+    for number in range(4, 10):  # the arm left after four rounds, and the base goes on with more memory
+        (own,) = folder.path.glob(f"trials/{arm}/p000-r{number:03d}-a0/record.json")
+        change(own, outcome="oom", failure={"type": "X", "message": ""})
+        (other,) = folder.path.glob(f"trials/{base}/p000-r{number:03d}-a0/record.json")
+        change(other, peak_bytes=9000)
+    assert effect_of(measured).memory_bytes == 1000
+
+
 def test_compiling_is_repaid_by_what_a_faster_arm_saves_and_by_no_other(command) -> None:
     levels = {"work": ["single"], "sign": ["wrong"]}
     folder, manifest = simulated(command(DesignConfig("one_at_a_time", levels=levels)), cost, drift=0.0)
