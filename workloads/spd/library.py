@@ -23,7 +23,7 @@ from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 
-_COMMON: dict[str, LevelValue] = {
+EXACT: dict[str, LevelValue] = {
     "patching": "wrapper",
     "delta": "folded",
     "pgd_inner": "detached",
@@ -36,13 +36,12 @@ _COMMON: dict[str, LevelValue] = {
     "draws": "native",
     "products": "native",
 }
-EXACT: dict[str, LevelValue] = {**_COMMON, "component_kernel": "fused"}
 PATHS: dict[str, dict[str, LevelValue]] = {
     "naive": {},
     "exact": EXACT,
     "gathered": {**EXACT, "routed_rows": "gathered"},
     "stacked": {**EXACT, "stack_modules": "stacked"},
-    "compiled": {**_COMMON, "stack_modules": "stacked", "compile": "full"},
+    "compiled": {**EXACT, "stack_modules": "stacked", "compile": "full"},
 }
 """By the names of the headline's arms; all have the naive path's losses and gradients, but for rounding.
 

@@ -63,8 +63,6 @@ class Reference(Loop):
     """Whether modules of one shape are in one tensor."""
     folds = False
     """Whether deltas are folded into the sum instead of multiplied with."""
-    blends_inside = False
-    """Whether masks are made inside the product."""
     amp, update, capturable = "off", "default", False
     """Type of products, form of the optimiser, and whether its rate and counts are on the device."""
 
@@ -426,7 +424,7 @@ class Reference(Loop):
 
     def divergence(self, moment: Moment, masking: Masking, operands: Mapping[str, Operands]) -> Tensor:
         """Sum over positions of the divergence of the masked output []."""
-        masks = make_masks(masking, self.blends_inside)
+        masks = make_masks(masking)
         return moment.divergence.sum(self.output(moment, masks, operands))
 
     def output(
@@ -465,9 +463,8 @@ class Reference(Loop):
         self.counts["masked_passes"] += 1
         self.counts["masked_modules"] += len(masks)
         for mask in masks.values():
-            for part in (mask.mask, mask.source):
-                if part is not None:
-                    self.check(part)
+            if mask.mask is not None:
+                self.check(mask.mask)
 
     def run(self, batch: Tensor, call: Call, **where: Any) -> Tensor:
         """The target's output, with hooks of this pass at the modules that it is about."""

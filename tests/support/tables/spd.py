@@ -33,7 +33,6 @@ FAST: dict[str, LevelValue] = {
     "pgd_inner": "detached",
     "target_softmax": "cached",
     "routed_rows": "gathered",
-    "component_kernel": "fused",
 }
 """What a gathered training has of any network, also of a user's own."""
 

@@ -34,7 +34,6 @@ EVERYTHING = {
     "fused_target_ops": "on",
     "free_early": "on",
     "routed_rows": "gathered",
-    "component_kernel": "fused",
     "grad_checkpointing": "per_block",
     "loader": "memmap_batched",
 }

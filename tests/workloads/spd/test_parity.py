@@ -34,7 +34,7 @@ EVERYTHING = {
     "fused_target_ops": "on",
     "free_early": "on",
 }
-GATHERED = {**EVERYTHING, "routed_rows": "gathered", "component_kernel": "fused"}
+GATHERED = {**EVERYTHING, "routed_rows": "gathered"}
 EXACT: list[tuple[dict[str, Any], str | None]] = [
     ({"patching": "persistent_hooks"}, None),
     ({"patching": "wrapper"}, None),
@@ -42,7 +42,6 @@ EXACT: list[tuple[dict[str, Any], str | None]] = [
     ({"routed_rows": "gathered"}, None),
     ({"delta": "cached_w"}, None),
     ({"delta": "folded"}, None),
-    ({"component_kernel": "fused"}, None),
     ({"draws": "native"}, None),
     ({"unmasked_form": "fused"}, "forward"),
     ({"stack_modules": "stacked"}, None),

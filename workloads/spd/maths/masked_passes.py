@@ -87,20 +87,11 @@ def blend(lower: Tensor, source: Tensor) -> Tensor:
     return lower + (1 - lower) * source
 
 
-def make_masks(masking: Masking, inside: bool = False) -> dict[str, SiteMask]:
-    """Masks of a pass by module; `inside` hands sources and importances over, to blend in the product."""
-    if masking.sources is None:
+def make_masks(masking: Masking) -> dict[str, SiteMask]:
+    """Masks of a pass by module."""
+    if masking.sources is None or masking.rows is None:
         return masks_of(masking)
-    if masking.rows is not None:
-        return masks_of_rows(masking, masking.rows, inside)
-    if not inside:
-        return masks_of(masking)
-    lower, sources = (unstack(chosen(stacks, masking.names)) for stacks in (masking.lower, masking.sources))
-    deltas, routes = unstack(chosen(masking.deltas or {}, masking.names)), masking.routes or {}
-    return {
-        name: SiteMask(lower[name], deltas.get(name), routes.get(name), source=sources[name])
-        for name in lower
-    }
+    return masks_of_rows(masking, masking.rows)
 
 
 def masks_of(masking: Masking) -> dict[str, SiteMask]:
@@ -114,7 +105,7 @@ def masks_of(masking: Masking) -> dict[str, SiteMask]:
     }
 
 
-def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = False) -> dict[str, SiteMask]:
+def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor]) -> dict[str, SiteMask]:
     """Masks of some positions, given by their numbers, by module."""
     assert masking.sources is not None
     lower, sources, deltas = unstack(masking.lower), unstack(masking.sources), unstack(masking.deltas or {})
@@ -123,8 +114,7 @@ def masks_of_rows(masking: Masking, rows: Mapping[str, Tensor], inside: bool = F
         ci = lower[name].flatten(0, -2).index_select(0, numbers)
         source = pick(sources[name].flatten(0, -2), numbers)
         delta = pick(deltas[name].flatten(), numbers) if deltas else None
-        masks = (ci, source) if inside else (blend(ci, source), None)
-        found[name] = SiteMask(masks[0], delta, None, numbers, masks[1])
+        found[name] = SiteMask(blend(ci, source), delta, None, numbers)
     return found
 
 

@@ -79,8 +79,6 @@ class SiteMask:
     Attributes
     ----------
     mask : m [..., C] in [0, 1]; None for all ones
-    source : s [..., C]; where given, `mask` holds importances ci, and m = ci + (1 - ci) s is made inside the
-        product
     delta : mu [...] in [0, 1]; None where the delta takes no part
     route : r [...] bool, positions that run through components; None for all
     rows : the routed positions as numbers [R] into the flattened ones. `mask` and `delta` then hold these
@@ -91,7 +89,6 @@ class SiteMask:
     delta: Tensor | None = None
     route: Tensor | None = None
     rows: Tensor | None = None
-    source: Tensor | None = None
 
 
 @dataclass
@@ -122,35 +119,6 @@ def check_waiting(mask: Tensor) -> None:
     """
     if bool((mask < 0).any()) or bool((mask > 1).any()):
         raise ValueError("a mask must lie in [0, 1]; its sources or importances are out of range")
-
-
-class WeightedActivation(torch.autograd.Function):
-    """(ci + (1 - ci) s - mu) * a as one node: four operations, not ten, and gradients by one or two.
-
-    Shapes: a, ci [..., C]; s [..., C] and mu [..., 1], which broadcast over positions where sources are
-    shared.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, ci: Tensor, s: Tensor, mu: Tensor) -> Tensor:
-        # lerp(ci, 1, s) is ci + (1 - ci) s without two tensors between.
-        weight = torch.lerp(ci, ci.new_ones(()), s.to(ci.dtype)).sub_(mu)
-        ctx.save_for_backward(a, ci, s, weight)
-        ctx.delta_shape = mu.shape
-        return weight * a
-
-    @staticmethod
-    def backward(ctx: Any, *incoming: Tensor) -> tuple[Tensor | None, ...]:
-        a, ci, s, weight = ctx.saved_tensors
-        wants_a, wants_ci, wants_s, wants_mu = ctx.needs_input_grad
-        grad = incoming[0]
-        inner = grad * a if wants_ci or wants_s or wants_mu else grad
-        return (
-            (grad * weight).to(a.dtype) if wants_a else None,
-            torch.addcmul(inner, inner, s, value=-1) if wants_ci else None,
-            torch.addcmul(inner, inner, ci, value=-1).sum_to_size(s.shape) if wants_s else None,
-            -inner.sum(-1, keepdim=True).sum_to_size(ctx.delta_shape) if wants_mu else None,
-        )
 
 
 UnmaskedForm = Callable[[Tensor, Site, Operands], Tensor]
@@ -188,11 +156,6 @@ def folded(
 ) -> Tensor:
     """((m - mu) * x V) U + mu y, without bias [..., out]. `y` may be missing where there is no mu."""
     mu = mask.delta.unsqueeze(-1) if mask.delta is not None and y is not None else None
-    if mask.source is not None and mask.mask is not None:
-        less = mask.mask.new_zeros(()) if mu is None else mu
-        weight = WeightedActivation.apply(site.read(x, operands.V), mask.mask, mask.source, less)
-        z = weight @ operands.U
-        return z if mu is None or y is None else torch.addcmul(z, mu.to(y.dtype), y)
     if mu is None or y is None:
         return with_delta(x, site, Operands(operands.V, operands.U), SiteMask(mask.mask), unmasked)
     weight = (1 - mu if mask.mask is None else mask.mask - mu) * site.read(x, operands.V)

@@ -35,7 +35,7 @@ ORDER = (
     *("prefix_reuse", "routed_rows", "delta", "unmasked_form", "stack_modules", "pgd_inner", "pgd_layerwise"),
     *("pgd_steps", "checkpoint", "wandb_logging", "gc", "grad_checkpointing", "free_early", "profiler"),
     *("metrics", "mask_checks", "target_softmax", "micro_batch", "draws", "products", "optimizer"),
-    *("cuda_graph", "fused_target_ops", "component_kernel", "gradients", "loader"),
+    *("cuda_graph", "fused_target_ops", "gradients", "loader"),
 )
 """Toggles as the report has them, and what it missed next to what it is about; others follow."""
 

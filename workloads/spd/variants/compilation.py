@@ -26,7 +26,7 @@ COMPILED_PART = {"losses": 1e-5, "gradients": 1e-4}
 COMPILED_PASS = {"losses": 1e-4, "importance_mean": 1e-4, "importance_worst": 1e-4}
 _HOOKS_STAY = {"patching": ("wrapper", "persistent_hooks")}
 # A compiled pass has its shapes, products and divergence built in.
-_STATIC = {"component_kernel": ("fused",), "grad_checkpointing": ("per_block",), "routed_rows": ("gathered",)}
+_STATIC = {"grad_checkpointing": ("per_block",), "routed_rows": ("gathered",)}
 SCOPES: dict[LevelValue, dict[str, Any]] = {
     "target": {"requires": _HOOKS_STAY, "bounds": {"losses": 1e-5}},
     "breaks": {"requires": _HOOKS_STAY, "bounds": {"losses": 1e-5}},

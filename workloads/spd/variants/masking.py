@@ -131,19 +131,6 @@ class StackedModules(Part):
     stacked = True
 
 
-COMPONENT_KERNEL = Toggle(
-    "component_kernel",
-    (Level("eager"), Level("fused", requires={"delta": ("folded",)}, witness="ops")),
-    "masks made and applied operation by operation, or in one node whose gradient is written down",
-)
-
-
-class BlendedInside(Part):
-    """Sources are blended with importances inside the product."""
-
-    blends_inside = True
-
-
 MASK_CHECKS = Toggle(
     "mask_checks", (Level("sync"), Level("off", witness="host_reads")), "range checks of masks"
 )
@@ -200,7 +187,6 @@ VARIANTS = (
     Variant(DELTA, {"cached_w": CachedWeights, "folded": FoldedDeltas}),
     Variant(UNMASKED_FORM, {"fused": OneProduct}),
     Variant(STACK_MODULES, {"stacked": StackedModules}),
-    Variant(COMPONENT_KERNEL, {"fused": BlendedInside}),
     Variant(MASK_CHECKS, {"off": UncheckedMasks}),
     Variant(TARGET_SOFTMAX, {"cached": CachedSoftmax}),
     Variant(DRAWS, {"native": VectorDraws}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.spd.maths.masked_products import FORMS, WeightedActivation, check_waiting
+from perfsweep.workloads.spd.maths.masked_products import FORMS, check_waiting
 
 G = [-1.0, 0.0, 0.25, 1.0, 3.0]
 
@@ -41,21 +41,3 @@ def test_a_mask_beyond_its_range_is_refused_and_the_ends_are_none(bad: float) ->
     mask = torch.tensor([0.5, bad, 0.5])
     with pytest.raises(ValueError, match=r"a mask must lie in \[0, 1\]"):
         check_waiting(mask)
-
-
-@pytest.mark.parametrize("wanted", [(0, 1, 2, 3), (1,), (0, 3)])
-def test_the_weighted_activation_is_its_formula_with_its_gradients(wanted: tuple[int, ...]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    shapes = ((2, 3, 4), (2, 3, 4), (1, 1, 4), (1, 1, 1))
-    given = [torch.rand(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    given = [tensor.requires_grad_(number in wanted) for number, tensor in enumerate(given)]
-    a, ci, s, mu = given
-    own = WeightedActivation.apply(a, ci, s, mu)
-    right = (ci + (1 - ci) * s - mu) * a
-    outer = torch.rand(2, 3, 4, generator=generator, dtype=torch.float64)
-    leaves = [given[number] for number in wanted]
-    assert torch.allclose(own, right)
-    for found, expected in zip(
-        torch.autograd.grad(own, leaves, outer), torch.autograd.grad(right, leaves, outer), strict=True
-    ):
-        assert torch.allclose(found, expected)
