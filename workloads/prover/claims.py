@@ -50,6 +50,8 @@ _ALL_AT_ONCE: dict[str, LevelValue] = {"slab_size": "all"}
 _SLAB: dict[str, LevelValue] = {"slab_size": 512}
 _COMPILED: dict[str, LevelValue] = {**_SLAB, "compile": "reduce_overhead"}
 _FIXED: dict[str, LevelValue] = {**_COMPILED, "pad_to_slab": "done_row", "warmup": "exact"}
+# A kernel of our own makes the copies alone much faster.
+_BY_TORCH: dict[str, LevelValue] = {"expand_kernel": "torch"}
 _STOPPED: dict[str, LevelValue] = {**_SLAB, "early_exit_all": "sync"}
 
 _COMPILE_S = "~20-30s per unique batch size"
@@ -220,7 +222,16 @@ _NO_EARLY_EXIT = (
         20 / 5,
         **_REPORTED,
     ),
-    _about("Issue 4", _SLOWDOWN, _SLAB, "varied_over_short", 5.6, contradicts=_REPEATED, **_REPORTED),
+    _about(
+        "Issue 4",
+        _SLOWDOWN,
+        _SLAB,
+        "varied_over_short",
+        5.6,
+        against=_BY_TORCH,
+        contradicts=_REPEATED,
+        **_REPORTED,
+    ),
     _word(
         "major",
         "Issue 4",

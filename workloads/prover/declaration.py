@@ -13,7 +13,6 @@ CHECKS = (
     Check("actions", Comparator.IDENTICAL, excused="ambiguous"),
     Check("log_prob", Comparator.ABSOLUTE, 1e-4, excused="ambiguous"),  # divided by 1 + depth
     Check("rank", Comparator.IDENTICAL, excused="ambiguous_query"),
-    Check("metrics", Comparator.IDENTICAL, excused="ambiguous_mode"),
     # What a timed trial says of its ranks. Means have no place for an excuse: one query in doubt of a handful
     # moves them by this much, and ranks are compared one by one above.
     Check("mrr", Comparator.ABSOLUTE, 0.1),

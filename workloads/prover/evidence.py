@@ -58,22 +58,16 @@ def collect(job: Job) -> Evidence:
     for mode, ranks in found.items() if provable.any() else ():
         numbers[f"mrr_provable_{mode}"] = metrics(ranks.rank[provable])["mrr"]
     numbers["provable"] = float(provable.mean())
-    return Evidence(_tensors(outcome, found, per_mode), numbers)
+    return Evidence(_tensors(outcome, found), numbers)
 
 
-def _tensors(
-    outcome: Mapping[str, np.ndarray],
-    found: Mapping[str, Ranked],
-    per_mode: Mapping[str, Mapping[str, float]],
-) -> dict[str, np.ndarray]:
-    """What parity compares, by candidate, by query and by mode."""
+def _tensors(outcome: Mapping[str, np.ndarray], found: Mapping[str, Ranked]) -> dict[str, np.ndarray]:
+    """What parity compares, by candidate and by query; metrics are means of ranks."""
     return {
         **{name: outcome[name] for name in ("success", "depth", "actions", "ambiguous")},
         "log_prob": outcome["log_prob"].astype(np.float64) / (1 + outcome["depth"]),
         "rank": np.concatenate([ranks.rank for ranks in found.values()]),
         "ambiguous_query": np.concatenate([ranks.ambiguous for ranks in found.values()]),
-        "metrics": np.array([[*values.values()] for values in per_mode.values()]),
-        "ambiguous_mode": np.array([bool(ranks.ambiguous.any()) for ranks in found.values()]),
         "depth_histogram": np.bincount(outcome["depth"]),
     }
 

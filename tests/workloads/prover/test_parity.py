@@ -27,7 +27,7 @@ DATA = {
     "countries": {"data": "countries", "size": 40, "modes": "head,tail", "queries": 3, "corruptions": 5},
     "wide": {"data": "wide", "size": 140, "queries": 3, "corruptions": 4},
 }
-CHOICES = ("success", "depth", "actions", "rank", "metrics")
+CHOICES = ("success", "depth", "actions", "rank")
 NATIVE = {"expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 NATIVE_BEST = {**BEST, **NATIVE, "slab_size": 16, "dedup": "off"}
 TORCH_BEST = {**BEST, "slab_size": 16}
@@ -177,6 +177,18 @@ def test_an_oracle_with_a_planted_mistake_disagrees(set_up, evidence, oracles_of
     else:
         resolver.max_depth = 3
     assert disagreements(evidence(NATIVE_BEST), *expected_of(asked, resolver, scorer)) > 0
+
+
+def test_a_query_in_doubt_leaves_the_others_compared(evidence):
+    found = evidence({})
+    doubt, rank = (found.tensors[name].copy() for name in ("ambiguous_query", "rank"))
+    doubt[0] = True
+    doubted = dataclasses.replace(found, tensors={**found.tensors, "ambiguous_query": doubt})
+    for moved, expected in ((0, ParityVerdict.WITHIN_TOLERANCE), (1, ParityVerdict.DIFFERENT)):
+        ranks = rank.copy()
+        ranks[moved] += 1
+        other = dataclasses.replace(doubted, tensors={**doubted.tensors, "rank": ranks})
+        assert verdict(doubted, other, {}, {}).verdict is expected
 
 
 def test_queries_and_policy_of_another_seed_are_other_data(set_up):

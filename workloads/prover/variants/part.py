@@ -22,7 +22,6 @@ ROUNDED: Mapping[str, float] = {
     "depth": math.inf,
     "actions": math.inf,
     "rank": math.inf,
-    "metrics": math.inf,
     "mrr": math.inf,
     "hits*": math.inf,
 }
