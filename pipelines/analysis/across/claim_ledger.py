@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,8 +156,8 @@ def _place(row: dict[str, Any]) -> int:
 def _rank(row: dict[str, Any]) -> tuple[int, int, float]:
     """An interval says more than a word such as *too noisy*, and a narrow one more than a wide one."""
     shown = _INTERVAL.search(_evidence(row))
-    width = float(shown[2]) / float(shown[1]) if shown else math.inf
-    return _WEIGHT.get(row["ruling"], 0), _DESIGN.get(str(row["design"]), 0), -width
+    narrow = float(shown[1]) / float(shown[2]) if shown else -1.0
+    return _WEIGHT.get(row["ruling"], 0), _DESIGN.get(str(row["design"]), 0), narrow
 
 
 _INTERVAL = re.compile(r"\[(\d[\d.]*)(?: \.\.|,) (\d[\d.]*)\]")

@@ -249,11 +249,10 @@ def test_of_one_way_a_toggle_by_itself_says_more_than_one_among_others_and_an_in
     assert "too noisy" not in entry.evidence
 
 
-def test_of_two_sweeps_that_decide_the_narrower_interval_is_quoted():
-    wide, narrow = (
-        ruling_row(ruling="confirmed"),
-        ruling_row(ruling="confirmed", sweep="long", low=1.9, high=2.1),
-    )
+@pytest.mark.parametrize("high", [0.6, 1000.0])
+def test_of_two_sweeps_that_decide_the_narrower_interval_is_quoted(high):
+    wide = ruling_row(ruling="confirmed", high=high)
+    narrow = ruling_row(ruling="confirmed", sweep="long", low=0.48, high=0.52)
     (entry,) = ledger("w", [FASTER], TOGGLES, table(wide, narrow), CPU)
     assert "in long" in entry.evidence
 
