@@ -92,6 +92,7 @@ _MEMORY = (
         "Issue 1",
         "Process queries in chunks of fixed_batch_size (default: 512)",
         _SLAB,
+        against=_ALL_AT_ONCE,
         kind="memory",
         high=1.0,
         **_REPORTED,
@@ -171,6 +172,7 @@ _SIZES = (
         "Issue 3",
         "Cap compute_optimal_batch_size() at 512 for optimal throughput",
         {"slab_size": "auto", "slab_search": "ladder"},
+        against=_ALL_AT_ONCE,
         **_REPORTED,
     ),
 )
