@@ -11,6 +11,7 @@ from perfsweep.workloads.peaks import peak
     ("name", "half", "bytes_per_s"),
     [
         ("NVIDIA H100 80GB HBM3", 989e12, 3.35e12),
+        ("NVIDIA H100 PCIe", 756e12, 2.0e12),
         ("NVIDIA H200", 989e12, 4.8e12),
         ("NVIDIA GH200 144G HBM3e", 989e12, 4.9e12),
         ("NVIDIA H20", 148e12, 4.0e12),

@@ -102,24 +102,18 @@ def test_the_cause_is_told_as_far_as_it_is_seen(look, unseeded: list, data: str,
     assert says in parting.cause and "; d" not in parting.cause
 
 
-def test_a_program_that_breaks_is_not_measurable_for_its_reason(look) -> None:
-    failure = {"type": "ValueError", "message": "no such file"}
-    with pytest.raises(NotMeasurable, match=r"^no such file$") as refused:
-        look({"failure": failure}).run(lambda text: None)
-    assert refused.value.failure == Failure(**failure)
-    assert refused.value.log.name == "log.txt" and refused.value.log.parent.name == "0"
-
-
 @pytest.mark.parametrize(
-    ("ending", "message"),
+    ("own", "message"),
     [
-        (Termination(Outcome.TIMEOUT, Failure(type="T", message="it did not end")), "it did not end"),
-        ("early", "its process ended early"),
+        ({"ending": Termination(Outcome.TIMEOUT, Failure(type="T", message="no end"))}, "no end"),
+        ({"ending": "early"}, "its process ended early"),
+        ({"failure": {"type": "ValueError", "message": "no such file"}}, "^no such file$"),
     ],
 )
-def test_a_process_without_an_answer_is_told_by_how_it_ended(look, ending, message: str) -> None:
-    with pytest.raises(NotMeasurable, match=message):
-        look({"ending": ending}).run(lambda text: None)
+def test_what_cannot_be_measured_is_told_by_how_it_ended(look, own: dict, message: str) -> None:
+    with pytest.raises(NotMeasurable, match=message) as refused:
+        look(own).run(lambda text: None)
+    assert refused.value.log.name == "log.txt" and refused.value.log.parent.name == "0"
 
 
 @pytest.mark.parametrize("interrupted", [KeyboardInterrupt, OSError, None])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def test_what_a_life_leaves_behind_is_told(spec, tmp_path: Path, name: str, leak
     assert found == [] if leak is None else len(found) == 1 and found[0].startswith(leak)
 
 
-GOOD, BAD = record(FAST), record(FAST, outcome=Outcome.OOM)
+GOOD = record(FAST)
 RAISED = record(FAST, outcome=Outcome.FAILED, failure=Failure(type="E", message="it is open already"))
 
 
@@ -67,24 +67,6 @@ def test_a_line_that_reads_in_each_iteration_is_told(spec, tmp_path: Path, name:
     found = trials.reads(spec(name), tmp_path / "watched")
     assert len(found) == reads
     assert all(line.startswith(f".item() in {defective.__file__}:") for line in found)
-
-
-def test_settings_of_torch_and_of_the_process_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = trials.settings()
-    folder = str(Path.cwd())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
-    with torch.no_grad():
-        torch.set_default_dtype(torch.float64)
-        changed = {name: (was, now) for name, was, now in trials._changed(before, trials.settings())}
-        torch.set_default_dtype(torch.float32)
-    assert changed["torch's default dtype"] == ("torch.float32", "torch.float64")
-    assert changed["torch.is_grad_enabled()"] == (True, False)
-    assert changed["the current folder"] == (folder, str(tmp_path))
-    assert "torch.backends.cudnn.benchmark" in changed
-    assert f"the variable {next(iter(os.environ))}" not in changed
 
 
 X = torch.ones(4)
@@ -135,26 +117,19 @@ def test_what_is_no_read_of_the_iterations_own(step: Callable[[], Any]) -> None:
     assert watched(step) == []
 
 
-def test_a_value_of_the_iteration_before_has_arrived() -> None:
-    late: list[torch.Tensor] = [torch.ones(1)]
+def test_a_value_of_the_iteration_before_has_arrived_and_what_happens_now_and_then_may_wait() -> None:
+    late, count = [torch.ones(1)], itertools.count()
 
-    def step() -> None:
-        late[0].item()
-        late[:] = [X.sum()]
+    def of_the_one_before() -> None:
+        late.pop().item()
+        late.append(X.sum())
 
-    assert watched(step) == []
-
-
-def test_what_happens_now_and_then_may_wait() -> None:
-    count = [0]
-
-    def step() -> None:
-        count[0] += 1
+    def now_and_then() -> None:
         total = X.sum()
-        if count[0] != 2:
+        if next(count) != 1:
             total.item()
 
-    assert watched(step) == []
+    assert watched(of_the_one_before) == watched(now_and_then) == []
 
 
 def test_a_sparse_tensor_has_no_storage_and_breaks_nothing() -> None:

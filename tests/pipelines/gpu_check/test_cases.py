@@ -9,7 +9,7 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.gpu_check.cases import cases
 from perfsweep.pipelines.plan import power
 from perfsweep.pipelines.plan.plan import load_workload, make_plan
-from perfsweep.pipelines.store.records import PLACEBO, Manifest
+from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device
 
 H100 = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
@@ -39,8 +39,3 @@ def test_levels_of_kernels_exist_and_act_on_an_h100(case: dict) -> None:
     cls, _ = load_workload(dict(case["workload"]))
     chosen = {name: value for name, (value,) in case["levels"].items()} | case.get("toggles", {})
     assert [level.unsupported(H100) for level in cls.levels_of(chosen).values()] == [None] * len(chosen)
-
-
-def test_what_is_measured_without_a_gpu_has_an_effect_and_placebos() -> None:
-    effects = planned(*cases()["small"], *cases()["quick"]).effects
-    assert {effect.design for effect in effects} == {"one_at_a_time", PLACEBO}

@@ -121,22 +121,3 @@ def test_a_job_asks_one_stage_or_those_of_its_numbers(
     found = answer.read(tmp_path / answer.FILE)
     assert found.lines == () and set(found.versions) == set(stages.PACKAGES)
     assert found.versions["numpy"] and found.device["type"]
-
-
-def test_lines_of_all_stages_are_heard_in_order_and_kept_with_their_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "python"
-    line = answer.judged("q", True, "a").model_dump_json()
-    program.write_text(f"#!/bin/sh\necho $2 $4 >> {tmp_path}/asked\necho '{line}'\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(stages.sys, "executable", str(program))
-    heard: list[Line] = []
-    planned = {"0 a": Stage("m:f", 60), "1 b": Stage("m:g", 60)}
-    found = stages.check(tmp_path, Device(), heard.append, planned)
-    assert [line.stage for line in heard] == ["0 a", "1 b"]
-    assert found.lines == tuple(heard) and found.passed
-    asked = (tmp_path / "asked").read_text()
-    assert asked == "perfsweep.pipelines.gpu_check m:f\nperfsweep.pipelines.gpu_check m:g\n"
-    assert found.device["type"] == "cpu" and found.versions["torch"]
-    assert answer.read(tmp_path / answer.FILE) == found

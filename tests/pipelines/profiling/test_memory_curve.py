@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from toys.allocating import INNER, LARGE, SMALL
@@ -48,15 +46,6 @@ def course(kept: Kept) -> MemoryCourse:
     return found
 
 
-def made(sizes: list[int], **arrays: object) -> MemoryCourse:
-    """A course whose sizes change every 10 ns."""
-    empty = np.zeros(0, np.int64)
-    values = {one.name: empty for one in dataclasses.fields(MemoryCourse)}
-    values |= {"allocated_ns": np.arange(len(sizes)) * 10, "allocated_bytes": np.array(sizes)}
-    values |= {"phase_names": np.array([], np.str_)}
-    return MemoryCourse(**{**values, **{name: np.array(value) for name, value in arrays.items()}})
-
-
 @pytest.mark.slow
 def test_what_tensors_hold_is_known_to_the_byte_and_ends_as_it_began(course: MemoryCourse) -> None:
     assert course.peak_at()[0] == SMALL + LARGE + INNER
@@ -79,11 +68,6 @@ def test_a_phase_peaks_at_what_is_held_in_it_whoever_allocated_it(course: Memory
 def test_a_picture_lies_beside_the_profile(kept: Kept) -> None:
     file = memory_chart.write_picture(kept)
     assert file is not None and file.parent == kept.folder and file.read_text().startswith("<svg")
-
-
-def test_a_peak_before_the_first_change_in_a_phase_counts() -> None:
-    spans = {"phase_names": ["late"], "phase_start_ns": [25], "phase_end_ns": [45]}
-    assert made([0, 0, 9, 1, 1], **spans).phase_peaks() == {"late": 9}
 
 
 def test_thinning_a_line_keeps_its_peak() -> None:

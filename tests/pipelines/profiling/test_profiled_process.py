@@ -109,15 +109,6 @@ def test_a_cold_slice_is_once_and_with_the_tool_or_the_bare_process() -> None:
     assert (len(found.bare), len(found.profiled)) == (1, 0)
 
 
-def test_iterations_and_units_are_those_of_the_slice_alone() -> None:
-    found, _ = repeated(Slice(5, 4))
-    assert {(one.iterations, one.units) for one in (*found.bare, *found.profiled)} == {(4, 8.0)}
-    assert found.measured().iterations == 3 * 4
-    times = [one.ns for one in found.bare]
-    assert found.measured().iteration_ns == pytest.approx(sum(times) / 12)
-    assert found.bare[0].per_iteration_ns == times[0] / 4
-
-
 def test_a_tool_that_needs_phases_has_their_times_from_the_repetitions_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,16 +17,6 @@ from perfsweep.pipelines.profiling.tracing import costs
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
 from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
-from perfsweep.workloads.peaks import peak
-
-
-def test_the_longest_name_of_a_device_counts() -> None:
-    found = {
-        name: peak(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "a laptop")
-    }
-    assert [one and one.bytes_per_s for one in found.values()] == [2.0e12, 3.35e12, 4.8e12, None]
-    assert found["NVIDIA H200"] and found["NVIDIA H200"].flops_per_s("tf32") == 494e12
-
 
 SNAPSHOT = {"segments": [{"total_size": 400, "blocks": []}]}
 

@@ -15,7 +15,6 @@ from perfsweep.pipelines.store.locks import (
     advanced,
     at_work,
     claim,
-    newest,
     record_oom,
     stop_if_superseded,
 )
@@ -30,13 +29,6 @@ def folder(tmp_path: Path) -> SweepFolder:
     found = SweepFolder(tmp_path)
     found.write_manifest(PLAN)
     return found
-
-
-def test_attempts_count_from_zero_and_each_pack_has_its_own(folder: SweepFolder) -> None:
-    assert newest(folder, "p000") == -1
-    assert [claim(folder, PACK) for _ in range(3)] == [0, 1, 2]
-    assert claim(folder, PLAN.packs[1]) == 0
-    assert newest(folder, "p000") == 2
 
 
 def test_trials_of_attempts_that_nobody_claimed_count(folder: SweepFolder) -> None:

@@ -56,17 +56,6 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ANSWER = "from perfsweep.slurm import element; print(element.answer, element.__file__)"
 
 
-def test_a_job_imports_what_the_archive_holds_from_the_disk_of_its_node(archive: Path, tmp_path: Path):
-    (tmp_path / "slurm/element.py").write_text("answer = 43\n")  # the checkout goes on
-    place = own(tmp_path / "disk") / archive.parent.name
-    for _ in range(2):
-        assert (
-            imported(archive, tmp_path / "disk", ANSWER).stdout == f"42 {place}/perfsweep/slurm/element.py\n"
-        )
-    assert place.parent.stat().st_mode & 0o777 == 0o700
-    assert not list(place.rglob(".*")), "no half file is left"
-
-
 @pytest.mark.parametrize(
     "change", [lambda file: file.write_text("answer = 43\n"), Path.unlink], ids=["edited", "lost"]
 )

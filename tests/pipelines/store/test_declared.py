@@ -50,12 +50,6 @@ def manifest(command) -> Manifest:
     return plan.make_plan(command(design), Device())
 
 
-def test_a_level_is_kept_with_its_class_its_bounds_its_witness_and_what_to_change_in_code() -> None:
-    level = declare(Dropping, Dropping.Config(), [ODD]).levels_of(ODD)["batch"]
-    expected = {"value": 3, "parity": Parity.EXACT, "bounds": {"trace": 1e-3}, "witness": "batches"}
-    assert level.model_dump() == {**expected, "in_code": "batches of 3", "on_gpu": "yes"}
-
-
 @pytest.mark.parametrize(
     ("levels", "word"),
     [
@@ -80,7 +74,9 @@ def test_an_arm_acts_on_a_gpu_as_far_as_its_levels_do(levels: dict, word: str) -
 
 def test_the_class_that_other_levels_demand_is_decided_by_the_plan() -> None:
     declared = declare(Dropping, Dropping.Config(), [ODD, BOTH])
-    assert declared.levels_of(ODD)["batch"].parity is Parity.EXACT
+    level = declared.levels_of(ODD)["batch"]
+    expected = {"value": 3, "parity": Parity.EXACT, "bounds": {"trace": 1e-3}, "witness": "batches"}
+    assert level.model_dump() == {**expected, "in_code": "batches of 3", "on_gpu": "yes"}
     assert declared.levels_of(BOTH)["batch"].parity is Parity.STOCHASTIC
     assert declared.levels_of(BOTH)["drop"].parity is Parity.TOLERANCE
 

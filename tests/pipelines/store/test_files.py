@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from planned_sweeps import FAST, manifest, record
 from perfsweep.pipelines.store import files, trial_files
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
-from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.errors import RecordError
 
 
@@ -159,16 +159,6 @@ def test_a_status_that_cannot_be_read_is_unknown(tmp_path: Path, text: str) -> N
     assert (trial_files.read_status(tmp_path), trial_files.read_pid(tmp_path)) == (None, None)
 
 
-def test_evidence_reads_back_with_its_numbers_and_parts(tmp_path: Path) -> None:
-    parts = {"losses": {"first": 1, "second": 1}}
-    trial_files.write_evidence(tmp_path, Evidence({"losses": np.array([1.5, 2.0])}, {"count": 3}, parts))
-    found = trial_files.read_evidence(tmp_path)
-    assert {name: np.asarray(array).tolist() for name, array in found.tensors.items()} == {
-        "losses": [1.5, 2.0]
-    }
-    assert (found.numbers, found.parts) == ({"count": 3.0}, parts)
-
-
 def test_arrays_that_are_no_evidence_are_named(tmp_path: Path) -> None:
     files.write_arrays(tmp_path / "evidence.npz", {"losses": np.ones(2)})
     with pytest.raises(RecordError, match=r"evidence\.npz holds no evidence of ours"):
@@ -197,20 +187,14 @@ WALL = np.array([10, 20, 30])
 
 
 @pytest.mark.parametrize(
-    ("device", "times"),
-    [(None, [10, 20, 30]), ([1, 0, 3], [1, 0, 3]), ([1, -1, 3], [20, 20, 20])],
+    ("device", "times", "owner"),
+    [(None, [10, 20, 30], "host"), ([1, 0, 3], [1, 0, 3], "device"), ([1, -1, 3], [20, 20, 20], "host")],
     ids=["the host's", "the device's", "each its share where a mark is missing"],
 )
-def test_an_iteration_takes_what_its_device_says(device: list[int] | None, times: list[int]) -> None:
-    arrays = {"wall_ns": WALL} | ({} if device is None else {"device_ns": np.array(device)})
+def test_iterations_and_phases_take_what_the_device_says(device: Any, times: list[int], owner: str) -> None:
+    arrays = {"wall_ns": WALL, "host_forward": WALL}
+    if device is not None:
+        arrays |= dict.fromkeys(["device_ns", "device_forward"], np.array(device))
     assert iteration_times(arrays).tolist() == times
-
-
-@pytest.mark.parametrize(
-    ("device", "owner", "times"),
-    [(None, "host", [10, 20, 30]), ([1, 0, 3], "device", [1, 0, 3]), ([1, -1, 3], "host", [10, 20, 30])],
-)
-def test_a_phase_says_whose_time_it_is(device: list[int] | None, owner: str, times: list[int]) -> None:
-    arrays = {"host_forward": WALL} | ({} if device is None else {"device_forward": np.array(device)})
     found = phase_times(arrays, "forward")
-    assert (found[0], found[1].tolist()) == (owner, times)
+    assert (found[0], found[1].tolist()) == (owner, times if owner == "device" else [10, 20, 30])

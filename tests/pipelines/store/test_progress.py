@@ -27,18 +27,6 @@ from perfsweep.pipelines.store.records import (
 )
 
 
-def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
-    sweep = build(tmp_path / "demo")
-    (pack,) = sweep.manifest.packs
-    before = read_progress(sweep.folder, sweep.manifest)
-    assert before.timing and 0 not in before.unfinished_rounds(pack)
-    newer = sweep.manifest.sweep.model_copy(update={"code": "changed"})
-    progress = read_progress(sweep.folder, sweep.manifest.model_copy(update={"sweep": newer}))
-    assert set(progress.left_out) == {"other code"}
-    assert progress.unfinished_rounds(pack)[0] == 0
-    assert not progress.timing
-
-
 def versions(sweep: Built, **torch: str) -> Manifest:
     """The plan of a sweep whose arms run in environments with these versions of torch."""
     manifest = sweep.manifest
@@ -125,6 +113,7 @@ def both(number: int, attempt: int = 0, **fields: Any) -> list[tuple[str, int, i
 
 NOISE: dict[str, Any] = {"disturbed": ("a neighbour",)}
 OOM: dict[str, Any] = {"outcome": Outcome.OOM}
+EVIDENCE: dict[str, Any] = {"kind": Kind.EVIDENCE, "round": None}
 PACK = Pack(id="p000", orders=((A, B),) * 3, start="fork")
 
 
@@ -165,13 +154,30 @@ def test_the_attempt_that_counts(trials: list, attempt: int | None) -> None:
         ([OOM, {"outcome": Outcome.PREEMPTED}], False),
         ([{"outcome": Outcome.UNSUPPORTED}], True),
         ([{**OOM, "failure": Failure(type="ConfigError", message="")}], True),
+        ([{**OOM, "failure": Failure(type="JobOutOfMemory", message="")}], True),
+        ([{**EVIDENCE, "outcome": Outcome.UNSUPPORTED}], True),
+        ([{**EVIDENCE, "kind": Kind.COUNTING, "outcome": Outcome.UNSUPPORTED}], False),
+        ([{**EVIDENCE, **OOM}], False),
+        ([{**EVIDENCE, **OOM, "failure": Failure(type="ConfigError", message="")}], True),
     ],
-    ids=["once", "twice", "not its own", "unsupported", "a mistake"],
+    ids=[
+        "once",
+        "twice",
+        "not its own",
+        "unsupported",
+        "a mistake",
+        "the whole job",
+        "evidence that cannot be had",
+        "counts that cannot be had",
+        "evidence once",
+        "a mistake of evidence",
+    ],
 )
 def test_an_arm_that_cannot_run_is_not_started_again(failures: list, retired: bool) -> None:
     progress = told(*((A, number, 0, fields) for number, fields in enumerate(failures)), (B, 0, 0, {}))
     assert (A in progress.retired("p000", PACK.arms)) is retired
-    assert not progress.retired("p001", PACK.arms)
+    everywhere = "kind" in failures[0]
+    assert (A in progress.retired("p001", PACK.arms)) is (retired and everywhere)
     assert (progress.finished_attempt(PACK, 2) is None) is True
 
 
@@ -193,23 +199,6 @@ def test_attempts_keep_their_order_where_the_clock_was_set_back_between_them() -
     progress = told(*((A, 0, attempt, {**OOM, "ended": when}) for attempt, when in ends))
     assert [one.record.attempt for one in progress.timings("p000", A)] == [0, 1, 2]
     assert progress.retired("p000", [A])[A].attempt == 1, "its second failure, as before the third"
-
-
-@pytest.mark.parametrize(
-    ("kind", "outcome", "type", "retired"),
-    [
-        (Kind.EVIDENCE, Outcome.UNSUPPORTED, "UnsupportedHere", True),
-        (Kind.COUNTING, Outcome.UNSUPPORTED, "UnsupportedHere", False),
-        (Kind.EVIDENCE, Outcome.OOM, "MemoryError", False),
-        (Kind.COUNTING, Outcome.FAILED, "ConfigError", True),
-    ],
-)
-def test_evidence_that_cannot_be_had_or_a_mistake_retires_an_arm_and_counts_do_not(
-    kind: Kind, outcome: Outcome, type: str, retired: bool
-) -> None:
-    failure = Failure(type=type, message="no")
-    progress = planned_sweeps.progress(planned_sweeps.record(A, kind, outcome=outcome, failure=failure))
-    assert (A in progress.retired("p000", [A])) is retired
 
 
 @pytest.mark.parametrize(
@@ -237,40 +226,11 @@ def test_rounds_that_are_left(trials: list, retry: frozenset, left: list[int]) -
     assert told(*trials).unfinished_rounds(PACK, retry) == left
 
 
-@pytest.mark.parametrize(
-    ("trials", "repeats", "again"),
-    [
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 0, []),
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 1, [0]),
-        ([both(0, **NOISE), both(1, **NOISE), both(2)], 9, [0, 1]),
-        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 1, []),
-        ([both(0, **NOISE), both(0, 1), both(1, **NOISE), both(2)], 2, [1]),
-    ],
-    ids=["none may be", "one may be", "all that were disturbed", "one was", "and another may be"],
-)
-def test_disturbed_rounds_are_measured_again_as_often_as_they_may_be(
-    trials: list, repeats: int, again: list[int]
-) -> None:
-    pack = PACK.model_copy(update={"orders": ((A, B),) * 3})
-    progress = told(*(one for group in trials for one in group), repeats=repeats)
-    assert progress.unfinished_rounds(pack) == again
-
-
 def test_seconds_are_of_the_first_rounds_and_of_every_attempt() -> None:
     took = {"started": 10.0, "ended": 12.0}
     trials = [*both(0, **took), *both(0, 1, **took), *both(1, **took), *both(2, **took)]
     assert told(*trials).seconds("p000", 2) == 12.0
     assert told(*trials).seconds("p001", 2) == 0.0
-
-
-def test_of_trials_that_are_needed_once_the_latest_attempt_counts_in_whatever_order_they_are_read() -> None:
-    for kind, place in ((Kind.EVIDENCE, "other"), (Kind.QUALITY, "trainings")):
-        for order in ((2, 10, 1), (10, 1, 2)):
-            found = planned_sweeps.progress(
-                *(planned_sweeps.record(A, kind, attempt=attempt) for attempt in order)
-            )
-            (only,) = getattr(found, place).values()
-            assert only.record.attempt == 10
 
 
 def test_a_forgotten_round_is_finished_and_leaves_nothing_else_behind() -> None:
@@ -298,6 +258,22 @@ def test_a_forgotten_round_stays_finished_when_an_arm_of_it_is_retired_later() -
     assert told(*both(0)).unfinished_rounds(PACK) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("trials", "repeats", "again"),
+    [
+        ([*both(0, **NOISE), *both(1, **NOISE), *both(2)], 1, [0]),
+        ([*both(0, **NOISE), *both(1, **NOISE), *both(2)], 9, [0, 1]),
+        ([*both(0, **NOISE), *both(0, 1), *both(1, **NOISE), *both(2)], 1, []),
+        ([*both(0, **NOISE), *both(0, 1), *both(1, **NOISE), *both(2)], 2, [1]),
+    ],
+    ids=["one may be", "all that were disturbed", "one was", "and another may be"],
+)
+def test_disturbed_rounds_are_measured_again_as_often_as_they_may_be(
+    trials: list, repeats: int, again: list[int]
+) -> None:
+    assert told(*trials, repeats=repeats).unfinished_rounds(PACK) == again
+
+
 def test_a_round_that_may_be_chosen_or_measured_again_is_not_forgotten() -> None:
     progress = told(*both(0, **NOISE), *both(1), *both(1, attempt=1), *both(2), repeats=2)
     for number in range(3):
@@ -309,32 +285,10 @@ def test_a_round_that_may_be_chosen_or_measured_again_is_not_forgotten() -> None
     assert not quiet.timing, "nothing is measured again without measure.repeats"
 
 
-@pytest.mark.parametrize(("shown", "cadence"), [({A: 12}, 12), ({A: 12, B: 3}, 3), ({A: 0}, None)])
-def test_the_period_of_an_arms_loop_is_its_own_evidences_or_the_references(
-    shown: dict[str, int], cadence: int | None
-) -> None:
-    progress = Progress()
-    for arm, period in shown.items():
-        record = replace(timing(arm, 0, 0).record, kind=Kind.EVIDENCE, round=None, cadence=period)
-        progress.add(StoredTrial(Path(), record))
-    assert progress.cadence_of(B, A) == cadence
-
-
 def kept(folder: SweepFolder, plan: Manifest, arm: str, number: int, **own: Any) -> None:
     place = planned_sweeps.begun(folder, plan, arm, round=number)
     facts = {"code": "c", "method": plan.sweep.measure.method, "keys": {"device": "one"}, "round": number}
     write_record(place, planned_sweeps.record(arm, **{**facts, **own}))
-
-
-def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
-    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
-    for number in (0, 3):
-        kept(folder, plan, planned_sweeps.NAIVE, number)
-    (planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=1) / "record.json").write_text("{")
-    planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=2)
-    found = read_progress(folder, plan)
-    assert [one.record.round for one in found.every] == [0, 3]
-    assert len(found.damaged) == 1 and "-r001-a0/record.json" in found.damaged[0]
 
 
 @pytest.mark.parametrize(("attempt", "named"), [(0, True), (1, True), (3, False)])

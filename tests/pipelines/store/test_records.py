@@ -12,16 +12,8 @@ import pytest
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store import files, records, typed_json
-from perfsweep.pipelines.store.records import (
-    Event,
-    Kind,
-    Outcome,
-    SweepFolder,
-    TrialRecord,
-    TrialSpec,
-    opened,
-)
+from perfsweep.pipelines.store import files, records
+from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder, TrialRecord, opened
 from perfsweep.pipelines.store.schema import Refused
 from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.errors import RecordError
@@ -60,14 +52,6 @@ def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: Trial
     assert records.write_record(tmp_path, record)
     assert not records.write_record(tmp_path, dataclasses.replace(record, attempt=7))
     assert records.read_record(tmp_path) == record
-
-
-def test_a_record_cut_off_anywhere_is_reported_by_its_path(tmp_path: Path, record: TrialRecord) -> None:
-    text = files.json_object(typed_json.plain(record)).decode()
-    for length in range(0, len(text) - 1, 37):
-        (tmp_path / "record.json").write_text(text[:length])
-        with pytest.raises(RecordError, match=str(tmp_path / "record.json")):
-            records.read_record(tmp_path)
 
 
 def test_a_record_whose_arrays_were_cut_off_is_damaged(tmp_path: Path, record: TrialRecord) -> None:
@@ -114,11 +98,6 @@ def test_a_record_with_a_wrong_field_names_the_field(tmp_path: Path, record: Tri
         records.read_record(tmp_path)
 
 
-def test_a_folder_that_is_no_sweep_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="is this the folder of a sweep"):
-        SweepFolder(tmp_path).read_manifest()
-
-
 def test_evidence_cut_off_anywhere_is_an_error_never_a_guess(tmp_path: Path) -> None:
     records.write_evidence(tmp_path, Evidence({"values": np.arange(40.0)}, {"loss": 1.0}))
     whole = (tmp_path / "evidence.npz").read_bytes()
@@ -126,22 +105,6 @@ def test_evidence_cut_off_anywhere_is_an_error_never_a_guess(tmp_path: Path) -> 
         (tmp_path / "evidence.npz").write_bytes(whole[:length])
         with pytest.raises(RecordError, match=r"evidence\.npz"):
             records.read_evidence(tmp_path)
-
-
-def test_trial_folders_say_arm_pack_round_and_attempt(tmp_path: Path, command) -> None:
-    manifest = plan.make_plan(command(DesignConfig("one_at_a_time")), Device())
-    folder, arm = SweepFolder(tmp_path), manifest.arms[0]
-    for number, kind in ((3, Kind.TIMING), (None, Kind.EVIDENCE)):
-        spec = TrialSpec(
-            sweep="toy", workload="toy", config={}, arm=arm, kind=kind, pack="p001", round=number, attempt=2,
-            measure=manifest.sweep.measure, code="", cache_dir="",
-        )  # fmt: skip
-        folder.trial_dir(spec).mkdir(parents=True)
-    (tmp_path / "trials" / arm.id / "notes").mkdir()
-    assert [found[1:] for found in folder.trial_dirs(arm.id)] == [
-        ("p001", "evidence", 2),
-        ("p001", "r003", 2),
-    ]
 
 
 @pytest.mark.parametrize(("free", "kept"), [(records.ROOM_BYTES, True), (4096, False)])

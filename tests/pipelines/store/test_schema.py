@@ -13,37 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfsweep.fields import choices_of, default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
-from perfsweep.pipelines.store.records import Failure, Kind, TrialRecord, TrialSpec, Version
+from perfsweep.pipelines.store.records import Kind, TrialRecord, TrialSpec, Version
 from perfsweep.pipelines.store.schema import Pack
-from perfsweep.pipelines.store.trial_schema import REPEAT, Arm
+from perfsweep.pipelines.store.trial_schema import Arm
 
-C, D = "c" * 16, "d" * 16
-ENVIRONMENT = {"interpreter": "p", "prefix": "", "python": "3", "abi": "", "keys": {"torch": "2.1"}}
-
-
-def version(digest: str, environment: dict | None = None, **levels: str) -> Version:
-    own = {"config": {}, "code": f"code of {digest}", "environment": environment}
-    return Version(levels=levels or {"commit": digest}, digest=digest, **own)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "weights"),
-    [
-        ([(FAST, NAIVE), (D, C)], {FAST: 0.5, NAIVE: -0.5, D: 0.5, C: -0.5}),
-        ([(FAST, NAIVE), (C, FAST)], {FAST: 0.0, NAIVE: -0.5, C: 0.5}),
-    ],
-)
-def test_an_effect_is_the_mean_of_its_pairs(pairs: list, weights: dict) -> None:
-    assert effect(*pairs).weights == weights
-
-
-def test_an_arm_runs_its_version_and_the_sweeps_code_without_one() -> None:
-    plan = sweep(versions=(version("v1"), version("v2", ENVIRONMENT)))
-    first, second, own = arm(C, version="v1"), arm(D, version="v2"), arm(NAIVE)
-    assert [plan.code_of(one) for one in (first, second, own)] == ["code of v1", "code of v2", "c"]
-    assert [plan.keys_of(one) for one in (first, second, own)] == [{}, {"torch": "2.1"}, {}]
-    assert plan.factors == {"torch"}
-    assert sweep(versions=(version("v1"),)).factors == frozenset()
+C = "c" * 16
 
 
 @pytest.mark.parametrize(
@@ -60,17 +34,6 @@ def test_ranks_lie_evenly_on_nodes_unless_said_otherwise(
 ) -> None:
     found = sweep(nodes=nodes, ntasks_per_node=each)
     assert (found.placement, found.ranks_per_node(world)) == (placement, beside)
-
-
-TARGET = {"target": 0.5, "target_figure": "loss", "target_better": "lower", "target_steps": 100}
-
-
-@pytest.mark.parametrize(
-    ("measure", "columns"),
-    [({}, ("peak",)), ({"stall": True, **TARGET}, ("peak", "stall", "target", "target_steps"))],
-)
-def test_columns_are_those_chosen_and_those_measured_on_request(measure: dict, columns: tuple) -> None:
-    assert sweep(measure, report={"columns": ["peak"]}).columns == columns
 
 
 def test_plans_are_the_same_measurement_whatever_reports_show() -> None:
@@ -109,20 +72,6 @@ def test_a_trial_of_a_version_is_told_what_its_code_declares() -> None:
     assert (of_version.config, of_version.code, of_version.installed) == ({"width": 2}, "c2", "digest")
     assert of_version.arm.levels == {"amp": "off"}
     assert (own.config, own.code, own.installed, own.arm) == ({"width": 1}, "c", "", plan.arm(NAIVE))
-
-
-@pytest.mark.parametrize(("replicate", "seed"), [(0, 40), (3, 43), (REPEAT, 40)])
-def test_a_replicate_has_another_seed_and_a_repetition_the_first(replicate: int, seed: int) -> None:
-    assert spec(replicate=replicate).seed == seed
-
-
-@pytest.mark.parametrize(
-    ("type", "final"), [("ConfigError", True), ("JobOutOfMemory", True), ("OutOfMemoryError", False)]
-)
-def test_a_mistake_is_made_once(type: str, final: bool) -> None:
-    failure = Failure(type=type, message="first line\nsecond")
-    assert failure.is_final is final
-    assert failure.text == f"{type}: first line"
 
 
 @pytest.mark.parametrize(
@@ -220,20 +169,6 @@ def test_nothing_is_less_than_none_and_what_has_to_be_there_is_not_none() -> Non
         "target_seeds",
     }, "an interval over seeds takes three"
     assert taken(TrackingConfig, 1.5) == {"patience_s"}, "a share is no more than the whole"
-
-
-@pytest.mark.parametrize(
-    ("own", "variant", "folder"),
-    [
-        ({"hook": "off", "debug_log": "on"}, "hook off, debug log on", "torch-hook-off-debug-log-on"),
-        ({"hook": "both", "debug_log": "both"}, "", "torch"),
-    ],
-)
-def test_what_is_unusual_about_a_profile_is_in_the_name_of_its_folder(
-    own: dict, variant: str, folder: str
-) -> None:
-    found = ProfileConfig(tool="torch", **own)
-    assert (found.variant, found.folder_name) == (variant, folder)
 
 
 @pytest.mark.parametrize(

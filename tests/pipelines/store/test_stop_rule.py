@@ -17,7 +17,6 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.estimates import Estimate, Method
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
-from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Kind, Manifest, Outcome, TrialRecord
 from perfsweep.pipelines.store.stop_rule import StopRule, apart
@@ -68,12 +67,6 @@ def trial(
         disturbed=("a neighbour",) if disturbed else (),
     )
     return StoredTrial(Path(), record)
-
-
-def test_six_rounds_come_first_however_precise_they_are(measured: Measured) -> None:
-    manifest, progress = measured(3, noise=0.001, rounds=10, precision=0.01)
-    assert progress.rounds_wanted(manifest.packs[0]) == 6
-    assert progress.unfinished_rounds(manifest.packs[0]) == [3, 4, 5]
 
 
 def test_rounds_stop_on_the_time_that_the_effects_will_be_judged_by(measured: Measured) -> None:
@@ -157,16 +150,6 @@ def test_an_arm_stays_until_two_servers_have_measured_it_where_there_are_as_many
         [EQUAL, APART, EQUAL], loud=(3,), measure={"servers": servers}, server=lambda number: number // 8
     )
     assert sweep.run().rounds(2) == rounds
-
-
-def test_an_arm_that_left_has_fewer_trials_and_its_effect_stands_in_the_comparison() -> None:
-    sweep = Sweep([EQUAL, APART], loud=(1,)).run()
-    used = [one.record for number in range(40) for one in sweep.progress.used(sweep.pack, number)]
-    cells = [Cell("p000", one.round or 0, None, one.arm, one.ns_per_unit) for one in used]
-    found = decide(Rounds(cells, "ns", apart(sweep.manifest)), sweep.manifest.effects, {}, 0.01)
-    assert found.verdicts["2"].verdict is Verdict.SLOWER and found.estimates["2"].rounds == 6
-    assert found.estimates["2"].method is Method.SEQUENCE, "it left because it was clearly apart"
-    assert found.estimates["1"].rounds == sweep.rounds(1) > 6
 
 
 def test_a_sweep_that_is_read_again_or_goes_on_after_an_interruption_decides_the_same() -> None:

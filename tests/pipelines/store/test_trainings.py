@@ -90,11 +90,6 @@ def course(*values: float | None, every: int = 10) -> dict[int, dict[str, float]
     }
 
 
-@pytest.mark.parametrize(("steps", "last"), [(49, 40), (50, 50), (3, 10)])
-def test_the_last_look_is_within_the_steps_and_there_is_one(steps: int, last: int) -> None:
-    assert target(steps=steps).last_look == last
-
-
 @pytest.mark.parametrize(
     ("own", "values", "steps"),
     [
@@ -111,11 +106,6 @@ def test_the_last_look_is_within_the_steps_and_there_is_one(steps: int, last: in
 )
 def test_it_is_reached_by_the_mean_of_the_last_looks(own: dict, values: tuple, steps: int | None) -> None:
     assert target(**own).steps_in(course(*values)) == steps
-
-
-def test_looks_count_in_their_order_whatever_order_they_were_noted_in() -> None:
-    looks = course(0.9, 0.2, 0.8)
-    assert target().steps_in({at: looks[at] for at in (30, 10, 20)}) == 20
 
 
 @pytest.mark.parametrize(

@@ -44,20 +44,6 @@ def test_memory_that_ran_out_is_told_from_other_mistakes(error: Exception, oom: 
     assert (failure.type, failure.message, failure.where) == (type(error).__name__, str(error), "")
 
 
-def test_the_place_is_the_innermost_line_of_a_users_own_code(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text("def inner():\n    json.loads('{')\n\ninner()\n")
-    error = raised(file.read_text(), str(file))
-    failure = as_failure(error)
-    assert failure.where == f"{file}:2, in inner: json.loads('{{')"
-    assert failure.type == "JSONDecodeError"
-    assert failure.traceback.startswith("Traceback") and "decoder.py" in failure.traceback
-    traces = error.__traceback__
-    while traces and "json" not in traces.tb_frame.f_code.co_filename:
-        traces = traces.tb_next
-    assert "decoder.py" in as_failure(error.with_traceback(traces)).where, "of libraries alone, their own"
-
-
 def test_a_sentence_about_the_users_code_has_no_place_in_ours(tmp_path: Path) -> None:
     ours = str(Path(classify.__code__.co_filename).parents[2] / "workloads" / "api.py")
     scope: dict[str, Any] = {"ContractError": ContractError}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,13 +15,6 @@ import pytest
 from perfsweep.pipelines.trial import layout, parent, scratch
 from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
 from perfsweep.workloads.preloads import STEADY
-
-
-def test_a_node_is_called_as_slurm_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    assert parent.node_name() == "n2"
-    monkeypatch.setenv("SLURMD_NODENAME", "")
-    assert parent.node_name() == socket.gethostname()
 
 
 def child(log: Path) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import resource
 import threading
@@ -83,15 +82,6 @@ def test_own_threads_may_be_what_a_region_waited_for(
 ) -> None:
     moments(0.0, 50.0)
     found = recorded(replace(CROWDED, others_ns=WALL_NS // 4))
-    assert (found["lost_ns"], found["disturbed"]) == (None, (LOAD,))
-
-
-def test_of_an_arm_with_its_own_workers_nothing_is_subtracted_and_crowding_disturbs(
-    recorded: Recorded, moments: Callable[[float, float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(multiprocessing, "active_children", lambda: ["a loader's worker"])
-    moments(0.0, 50.0)
-    found = recorded(CROWDED)
     assert (found["lost_ns"], found["disturbed"]) == (None, (LOAD,))
 
 

@@ -17,7 +17,7 @@ from planned_sweeps import spec
 from perfsweep.pipelines.store.records import read_iterations
 from perfsweep.pipelines.trial.parent import Turn
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import regions, steady
+from perfsweep.pipelines.trial.timing import regions
 from perfsweep.pipelines.trial.turns import Uncut, Wanted
 from perfsweep.workloads.api import Device
 
@@ -136,17 +136,6 @@ def test_a_job_is_timed_from_its_first_step_to_its_last_and_ends_its_region(time
     assert len(arrays["wall_ns"]) == 10
 
 
-def test_warm_up_ends_when_steps_rest_and_not_at_the_end_of_a_long_cadence(
-    timed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(steady, "CADENCE_NS", 10**8)  # 400 steps of 0.8 ms take longer
-    found, _, _ = timed(itertools.repeat(Turn(400)), iterations=400, cadence=400)
-    # Whether steps rest is asked after each: of those that do, it may be denied a few times in a row.
-    assert 120 <= found["warmup_iterations"] < 200
-    short, _, _ = timed(itertools.repeat(Turn(10)), iterations=10, cadence=10)
-    assert 10 <= short["warmup_iterations"] < 50
-
-
 @pytest.mark.parametrize("turn", [Turn(400), Turn(1, 1)])
 def test_where_rare_work_is_known_warm_up_ends_when_steps_rest_and_its_first_time_is_not_timed(
     timed: Any, turn: Turn
@@ -181,11 +170,11 @@ def test_what_others_had_of_the_core_in_warm_up_is_no_rare_work_and_no_long_step
     assert found["warmup_s"] == pytest.approx(found["warmup_iterations"] * 800e-6 + 7e-3, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(6))
 def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: int) -> None:
     rng = random.Random(seed)
-    cadence, each, done = rng.choice([2, 13, 55]), rng.randrange(1, 4), rng.randrange(10)
-    cold = rng.sample(range(cadence), min(cadence, 3))
+    cadence, each, done = rng.choice([1, 2, 13, 55]), rng.randrange(1, 4), rng.randrange(10)
+    cold = rng.sample(range(cadence), rng.randrange(min(cadence, 3) + 1))
     wanted, at = Wanted(cadence, cadence * each, done, cold), done
     visited = {place for place in cold if place < done}
     while wanted.left:
@@ -198,18 +187,6 @@ def test_cold_places_are_timed_as_often_as_others_but_not_the_first_time(seed: i
         at += wanted.take(rng.randrange(1, 9))
         assert set(wanted.places[before:]) & set(cold) <= visited
         visited |= set(wanted.places[before:])
-    assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_every_place_is_timed_equally_often_and_no_turn_is_given_for_nothing(seed: int) -> None:
-    rng = random.Random(seed)
-    cadence, each = rng.choice([1, 2, 5, 13, 55]), rng.randrange(1, 5)
-    wanted = Wanted(cadence, cadence * each, rng.randrange(100))
-    while wanted.left:
-        wanted.pass_over(rng.randrange(8))
-        wanted.skip()
-        assert wanted.take(rng.randrange(1, 9)) > 0
     assert Counter(wanted.places) == dict.fromkeys(range(cadence), each)
 
 

@@ -18,13 +18,6 @@ from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, Fl
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_flops_of_a_training_step_are_those_of_its_products() -> None:
-    model = network()
-    first, second = 2 * BATCH * INPUT * HIDDEN, 2 * BATCH * HIDDEN * OUTPUT
-    # Forward once; backward for weights in both layers, for inputs in the second: data needs no gradient.
-    assert count(lambda: train(model, rows()))["flops"] == 2 * first + 3 * second
-
-
 @pytest.mark.parametrize(
     ("work", "reads"),
     [
@@ -48,13 +41,10 @@ def test_saved_bytes_are_those_autograd_keeps() -> None:
     data, hidden, output = BATCH * INPUT, BATCH * HIDDEN, BATCH * OUTPUT
     # The first layer and the square keep their inputs; ReLU and the second layer keep the same storage.
     assert count(lambda: train(network(), rows()))["saved_bytes"] == FLOAT * (data + hidden + output)
-
-
-def test_parameters_and_their_views_are_not_saved_bytes() -> None:
     weight = nn.Parameter(torch.randn(INPUT, INPUT), requires_grad=False)
-    data = rows().requires_grad_()
+    leaf = rows().requires_grad_()
     # An own leaf, a parameter and views of it are held by somebody else already.
-    assert count(lambda: (data @ weight.t()).sum().backward())["saved_bytes"] == 0
+    assert count(lambda: (leaf @ weight.t()).sum().backward())["saved_bytes"] == 0
 
 
 class Varied(nn.Module):
@@ -98,13 +88,6 @@ def test_counting_changes_no_bit_of_the_results() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, counted, strict=True))
 
 
-def test_code_under_torch_func_can_be_counted_without_saved_tensors() -> None:
-    gradient = torch.func.grad(lambda x: (x**3).sum())
-    with pytest.raises(RuntimeError, match="saved tensor hooks"):
-        count(lambda: gradient(rows()))
-    assert (count(lambda: gradient(rows()), saved_tensors=False)["ops"] or 0) > 0
-
-
 def test_higher_order_operators_work_and_are_noted() -> None:
     data = rows()
     with Counting() as counting:
@@ -125,13 +108,6 @@ def test_a_replayed_graph_runs_while_it_is_counted_and_none_of_its_counts_is_tol
     assert replayed == [graph]
     assert set(counting.result().values()) == {None}
     assert counting.notes == ("operators of replayed CUDA graphs are not counted",)
-
-
-def test_a_leaving_exception_leaves_no_mode_behind() -> None:
-    with pytest.raises(ZeroDivisionError), Counting():
-        _ = 1 / 0
-    assert torch._C._len_torch_dispatch_stack() == 0
-    assert count(lambda: torch.ones(2) + 1)["ops"] == 2
 
 
 def test_collections_are_counted_with_their_time() -> None:

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity, covered, summary
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity, summary
 from perfsweep.pipelines.trial.counting.operators import OperatorCalls
 from perfsweep.pipelines.trial.timing.clock import DeviceClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder
@@ -81,11 +79,6 @@ def event(device: str, start: float, end: float) -> SimpleNamespace:
 def test_kernels_that_overlap_on_several_streams_count_their_time_once() -> None:
     events = [event("CUDA", 0, 10), event("CUDA", 5, 12), event("CUDA", 20, 21), event("CPU", 0, 100)]
     assert summary(events) == {"kernels": 3.0, "busy_ns": 13_000.0}
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted).map(tuple), max_size=12))
-def test_the_union_is_what_counting_points_says(spans: list[tuple[int, int]]) -> None:
-    assert covered(spans) == len({point for start, end in spans for point in range(start, end)})
 
 
 def test_nothing_seen_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,13 +126,6 @@ def test_several_regions_add_up_and_what_lies_between_them_does_not_count(powerc
     assert (spent.joules["package-1"], spent.regions, spent.seconds) == (pytest.approx(6.0), 3, 3.0)
 
 
-def test_without_powercap_the_reason_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy_counters, "POWERCAP", tmp_path / "none")
-    spent = metered(lambda: None)
-    assert spent.reason.startswith("this machine has no RAPL counters")
-    assert record_fields([spent], job=False)["withheld"] == {ENERGY_J: spent.reason}
-
-
 def test_counters_for_root_alone_say_how_to_open_them(
     powercap: FakePowercap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,13 +218,6 @@ def test_the_length_that_it_names_does_suffice_though_a_last_turn_may_be_short(
     longer = replace(short, seconds=seconds, regions=math.ceil(seconds / turn_s))
     assert record_fields([longer], job=False)["quantities"] == {ENERGY_J: 9.0}
     assert turn_s < 2.3 * least_s(short)
-
-
-def test_ranks_add_up_and_one_without_a_counter_withholds_the_sum() -> None:
-    ranks = [Spent({f"GPU-{n}": 10.0}, 1, 9.0, 0.1, "NVML") for n in range(2)]
-    assert record_fields(ranks, job=False)["quantities"][ENERGY_J] == 20.0
-    lost = record_fields([ranks[0], Spent(reason="gone")], job=False)
-    assert (lost["quantities"], lost["withheld"]) == ({}, {ENERGY_J: "gone"})
 
 
 def test_of_ranks_on_one_machine_only_the_first_reads_its_packages(powercap: FakePowercap) -> None:

@@ -51,9 +51,12 @@ def test_nothing_here_asks_cuda(nvml: Any, cuda_build: None, monkeypatch: pytest
 
     for call in ("_lazy_init", "is_available", "device_count", "get_device_properties"):
         monkeypatch.setattr(torch.cuda, call, refuse)
-    nvml(H100)
+    nvml(H100, H100 | {"uuid": "GPU-aaaa-2"})
     assert facts()["gpus"] and host_usage().gpus
-    assert comparison_keys(device_facts())["device"] == "NVIDIA H100"
+    device = device_facts()
+    assert (device.type, device.count, device.capability) == ("cuda", 2, (9, 0))
+    assert device.memory_bytes == 80 * GIB
+    assert comparison_keys(device).items() >= {"device": "NVIDIA H100", "driver": "580.1"}.items()
 
 
 def test_without_nvml_there_are_no_gpus(nvml: Any, cuda_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,19 +64,6 @@ def test_without_nvml_there_are_no_gpus(nvml: Any, cuda_build: None, monkeypatch
     assert (facts()["gpus"], facts()["driver"], device_facts().type) == ([], None, "cpu")
     monkeypatch.setitem(sys.modules, "pynvml", None)  # what an import finds where the package is missing
     assert (facts()["gpus"], device_facts().type) == ([], "cpu")
-
-
-def test_the_first_visible_gpu_is_the_device(nvml: Any, cuda_build: None) -> None:
-    nvml(H100, H100 | {"uuid": "GPU-aaaa-2"})
-    device = device_facts()
-    assert (device.type, device.count, device.name, device.capability, device.memory_bytes) == (
-        "cuda",
-        2,
-        "NVIDIA H100",
-        (9, 0),
-        80 * GIB,
-    )
-    assert comparison_keys(device)["driver"] == "580.1"
 
 
 def test_a_torch_without_cuda_uses_no_gpu(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,13 +181,6 @@ def test_boards_of_one_name_with_other_power_limits_are_two_devices(nvml: Any, c
         nvml(H100 | {"power_limit": milliwatts})
         limits.append(comparison_keys(device_facts())["power_limit"])
     assert limits == ["500 W", "700 W"]
-
-
-def test_what_a_gpu_does_not_answer_is_none(nvml: Any) -> None:
-    nvml({"name": "old", "uuid": "GPU-1"})
-    (gpu,) = gpus.visible()
-    assert (gpu.sm_clock_mhz, gpu.power_w, gpu.thermal_ns, gpu.capability) == (None,) * 4
-    assert (gpu.throttle, gpu.memory_bytes) == ((), 0)
 
 
 def test_a_server_of_mps_is_no_stranger_and_part_of_what_is_compared(

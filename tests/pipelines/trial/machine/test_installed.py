@@ -23,13 +23,12 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def test_packages_are_listed_by_name_without_what_measures(site: Path) -> None:
+def test_packages_are_listed_by_name_without_what_measures_or_the_path_of_modules_adds(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = installed.packages([str(site)])
     assert found.pop("torch")
     assert found == {"my-package": "1.2+cpu", "old": "0.9"}
-
-
-def test_what_the_path_of_modules_adds_is_no_part_of_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site))
     assert set(installed.packages([str(site)])) == {"torch"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
@@ -122,24 +121,6 @@ def test_what_a_quota_of_cpu_time_takes_is_lost_and_no_time_of_the_arm(limited_g
     assert region_ns - lost_ns == pytest.approx(cpu_ns, rel=0.2)
 
 
-def test_a_thread_that_waits_by_itself_has_no_run_delay_for_it() -> None:
-    code = "import time; time.sleep(0.3); print(flush=True)"  # the wait that must not be counted
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as late:
-        assert late.stdout is not None
-        before = usage.moment()
-        late.stdout.readline()
-        waited = Usage.between(before, usage.moment())
-    assert waited.run_delay_ns is None or waited.run_delay_ns < 150_000_000
-
-
-def test_faults_of_memory_touched_for_the_first_time_are_counted() -> None:
-    before = usage.moment()
-    pages = mmap.mmap(-1, 8 << 20)  # from the kernel: malloc may hand out pages that were touched before
-    for page in range(0, len(pages), 4096):
-        pages[page] = 1
-    assert Usage.between(before, usage.moment()).minor_faults > 10
-
-
 def test_without_schedstat_frequent_displacements_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage, "_thread_times", dict)
     moment = usage.moment()
@@ -147,10 +128,7 @@ def test_without_schedstat_frequent_displacements_tell(monkeypatch: pytest.Monke
     second = 1_000_000_000
     assert Usage(displacements=100).displaced(second)
     assert not Usage(displacements=5).displaced(second)
-
-
-def test_a_run_delay_that_is_known_is_believed_and_not_the_switches() -> None:
-    assert not Usage(run_delay_ns=0, displacements=10_000).displaced(1_000_000_000)
+    assert not Usage(run_delay_ns=0, displacements=10_000).displaced(second), "what is known is believed"
 
 
 RESTING = Gpu("NVIDIA H100", "GPU-1", 80, (9, 0), sm_clock_mhz=210, power_w=70.0, throttle=("idle",))

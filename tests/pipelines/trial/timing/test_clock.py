@@ -41,15 +41,6 @@ def test_the_peak_of_host_memory_follows_what_was_used_since_the_reset() -> None
     assert current < peak - 32 * MIB
 
 
-def test_the_peak_of_warm_up_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "clear_refs"
-    monkeypatch.setattr(clock_module, "_CLEAR_REFS", asked)
-    clock = HostClock()
-    assert clock.peak_since_start and not asked.exists()
-    clock.forget_warm_up()
-    assert asked.read_text() == "5" and not clock.peak_since_start
-
-
 def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

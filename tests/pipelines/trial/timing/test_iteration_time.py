@@ -11,7 +11,7 @@ from clocks import FakeClock
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.machine.energy import Spent
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
-from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence, whole_cadences
+from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence
 from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields, share_of_peak
 from perfsweep.workloads.api import Device, Work
 from perfsweep.workloads.peaks import PEAKS
@@ -91,15 +91,6 @@ def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones(kind: type[S
     assert (found["cadence"], found["iteration_ns"]) == (4, 3_000_000)
 
 
-def test_a_loop_of_one_beat_has_no_period() -> None:
-    clock = Crowded(cpu_share=0.0)
-    steady = Saving(clock)
-    steady.step = lambda clock: steady.clock.pass_time(1_000_000)  # type: ignore[method-assign]
-    found = beat_of(steady, clock)  # type: ignore[arg-type]
-    assert found["cadence"] is None and "iteration_ns" not in found
-    assert found["quantities"] == {"time_growth": 0.0, "memory_growth": 0.0}
-
-
 def test_ranks_look_for_as_long_as_the_first_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     decided = iter([False] * 16 + [True])
     monkeypatch.setattr(process_group, "agree", lambda over, world: next(decided))
@@ -121,43 +112,23 @@ def test_a_loop_that_ends_on_another_rank_is_waited_for_by_none(monkeypatch: pyt
 
 
 class Loop:
-    """A workload that counts its steps, and ends after `last` of them."""
+    """A job, or a training of some length."""
 
     cadence_is_known = True
 
-    def __init__(self, shape: str = "steps", cadence: int = 1, last: int = 10**9, **changes: Any) -> None:
-        self.shape, self.cadence, self.last, self.steps = shape, cadence, last, 0
-        self.length, self.counts = changes.get("length"), changes.get("counts", {})
-
-    def step(self, clock: object) -> None:
-        if self.shape == "steps" and self.steps >= self.last:
-            raise StopIteration
-        self.steps += 1
-
-    def done(self) -> bool:
-        return self.steps >= self.last
+    def __init__(self, shape: str = "steps", length: int | None = None, **counts: float) -> None:
+        self.shape, self.length, self.counts = shape, length, counts
 
     def counters(self) -> dict[str, float]:
         return self.counts
-
-    def numbers(self) -> dict[str, Any]:
-        return {"loss": 1}
-
-    def progress(self) -> int:
-        return 2 * self.steps
-
-
-@pytest.mark.parametrize(("cadence", "iterations", "whole"), [(5, 5, 5), (5, 6, 10)])
-def test_iterations_are_rounded_up_to_whole_cadences(cadence: int, iterations: int, whole: int) -> None:
-    assert whole_cadences(Loop(cadence=cadence), iterations) == whole  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("work", "units"),
     [
         (Loop("job"), 20.0),
-        (Loop("job", counts={"sampled_share": 0.25}), 80.0),
-        (Loop("job", counts={"sampled_share": 0.0}), 20.0),
+        (Loop("job", sampled_share=0.25), 80.0),
+        (Loop("job", sampled_share=0.0), 20.0),
         (Loop(length=100), 400.0),
         (Loop(), None),
     ],
