@@ -1,17 +1,16 @@
-"""Each arm over all rounds, and the tables of trials that it comes from, by records with known figures."""
+"""Each arm over all rounds, and the series of trials that it comes from, by records with known figures."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from measured import change, compared, simulated
-from planned_sweeps import FAST, NAIVE, arm, manifest, pack, progress, record
+from planned_sweeps import record
 
 from perfsweep.pipelines.analysis.arm_records import (
     ArmRecords,
@@ -22,20 +21,17 @@ from perfsweep.pipelines.analysis.arm_records import (
     scaling_of,
 )
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
-from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.phases import phases_of, read_series
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import (
     Effect,
-    Failure,
     Kind,
     Manifest,
     Outcome,
     Pack,
     RankFigures,
     SweepFolder,
-    TrialRecord,
     write_iterations,
 )
 from perfsweep.workloads.api import Check, Comparator, Evidence, Levels
@@ -61,21 +57,6 @@ def records(folder: SweepFolder, manifest: Manifest, label: str):
     return sorted(folder.path.glob(f"trials/{arm}/*-r*/record.json"))
 
 
-def test_an_arm_has_the_median_of_its_rounds_by_the_unit_and_its_peak(sweep) -> None:
-    own = records(*sweep, "work=single")
-    for place, file in enumerate(own):
-        change(
-            file, region_ns=10**9 * (place + 1), units=100.0, peak_bytes=1000 + place, mfu=0.1 * (place + 1)
-        )
-    found = results(*sweep)
-    naive, single = found["baseline"], found["work=single"]
-    assert (single.rounds, single.ns_per_unit, single.peak_bytes) == (5, 3e7, 1002)
-    assert single.mfu == pytest.approx(0.3)
-    assert (naive.name, naive.peak_bytes, naive.mfu) == ("naive", 1000, None)
-    assert single.outcomes == {"ok": 6}
-    assert (single.ranks, single.nodes, single.collectives) == (None, None, None)
-
-
 def test_the_paired_time_is_the_references_median_times_what_shared_rounds_say(sweep) -> None:
     """Rounds wander by a third, so that medians of few rounds may order arms otherwise."""
     found = results(*sweep)
@@ -94,11 +75,14 @@ def test_counts_of_the_kernel_are_medians_of_an_iteration_and_delay_is_a_share_o
             major_faults=10,
             system_ns=5000,
             run_delay_ns=10**8 * (place + 1),
+            peak_bytes=1000 + place,
+            mfu=0.1 * (place + 1),
         )
     single = results(*sweep)["work=single"]
     counts = (single.minor_faults, single.major_faults, single.system_ns)
     assert counts == (25.0, 1.0, 500.0), "a trial without an iteration has none"
-    assert single.run_delay == pytest.approx(0.15)
+    assert (single.run_delay, single.mfu) == (pytest.approx(0.15), pytest.approx(0.3))
+    assert single.peak_bytes == 1002
 
 
 def test_of_several_ranks_an_arm_has_their_number_and_what_they_lost_to_one_another(sweep) -> None:
@@ -133,36 +117,10 @@ def records_of(*trials: StoredTrial, **own: object) -> ArmRecords:
     return ArmRecords(progress, [PACK], **own)  # type: ignore[arg-type]
 
 
-def test_a_counting_trial_that_failed_counted_nothing_and_is_told() -> None:
-    assert records_of(counted(counters={"kernels": 3.0})).counters("arm") == {"kernels": 3.0}
-    failed = records_of(counted(outcome=Outcome.OOM, counters={"kernels": 3.0}), trial(0, 0))
-    assert failed.counters("arm") is None
-    assert [one.kind for one in failed.failed("arm")] == [Kind.COUNTING]
-
-
 def test_what_was_found_on_disk_is_counted_by_timing_trials() -> None:
     hit = trial(0, 0, counters={"cache_hits": 2.0, "kernels": 9.0})
     found = records_of(counted(counters={"cache_hits": 0.0, "kernels": 3.0}), hit).counters("arm")
     assert found == {"cache_hits": 2.0, "kernels": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("counters", "cold", "once"),
-    [
-        ({"compile_s": 20.0}, 20.0, 1.0 + 3.0 + 19.0),  # a trial compiled for a second of its own
-        ({"compile_s": 0.0}, 0.0, 1.0 + 3.0),  # never cheaper than what a trial took
-        ({}, 1.0, 1.0 + 3.0),
-    ],
-)
-def test_an_arm_costs_once_what_it_takes_with_nothing_compiled_yet(
-    counters: dict, cold: float, once: float
-) -> None:
-    shared = {"first_iteration_s": 3.0, "compile_s": 1.0}
-    timed = [trial(number, 0, setup_s=2.0 * number, **shared) for number in (0, 1)]
-    records = records_of(counted(counters=counters), *timed)
-    assert records.cold_compile_s("arm") == cold
-    assert records.one_off_s("arm") == once
-    assert records_of(counted(counters=counters)).one_off_s("arm") is None, "without a round"
 
 
 def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first():
@@ -219,66 +177,22 @@ def scaling(
 
 
 @pytest.mark.parametrize(
-    ("ratio", "units", "base", "work", "efficiency"),
-    [(0.25, 4, 1, Work.WEAK, 1.0), (0.5, 3, 1, Work.OTHER, 0.5), (0.5, 1, 2, Work.STRONG, 1.0)],
+    ("ratio", "units", "base", "scaled"),
+    [
+        (0.25, 4, 1, (Work.WEAK, 1.0)),
+        (0.5, 3, 1, (Work.OTHER, 0.5)),
+        (0.5, 1, 2, (Work.STRONG, 1.0)),
+        (0.5, 1, 4, None),
+        (None, 1, 1, None),
+    ],
 )
 def test_scaling_is_named_by_the_work_of_a_rank_and_counts_ranks_beyond_those_of_the_base(
-    ratio: float, units: int, base: int, work: Work, efficiency: float
+    ratio: float | None, units: int, base: int, scaled: tuple[Work, float] | None
 ) -> None:
     found = scaling(ratio, 4, units=units * 640, base_ranks=base)
-    assert found is not None and found.work is work
-    assert found.efficiency == pytest.approx(efficiency)
-
-
-@pytest.mark.parametrize(("ratio", "ranks", "base"), [(None, 4, 1), (2.0, 1, 2), (0.5, 2, 2)])
-def test_without_more_ranks_or_a_time_and_of_many_arms_there_is_none(
-    ratio: float | None, ranks: int, base: int
-) -> None:
-    assert scaling(ratio, ranks, base_ranks=base) is None
+    assert (found and (found.work, found.efficiency)) == scaled
     many = EFFECT.model_copy(update={"contrast": {"arm": 0.5, "base": -0.5}})
     assert scaling(0.5, 4, effect=many) is None
-
-
-PLAN = manifest(arm(NAIVE, "naive"), arm(FAST, "amp=bf16"), packs=(pack(NAIVE, FAST, rounds=2),))
-
-
-def table(folder: Path, *records: TrialRecord) -> pl.DataFrame:
-    return collect(SweepFolder(folder), PLAN, progress(*records))
-
-
-def row(folder: Path, **own: Any) -> dict[str, Any]:
-    (found,) = table(folder, record(FAST, **{"round": 0, **own})).iter_rows(named=True)
-    return found
-
-
-def test_only_timing_trials_of_finished_rounds_are_used_and_of_those_the_attempt_that_counts(
-    tmp_path: Path,
-) -> None:
-    lost = {"outcome": Outcome.OOM, "failure": Failure(type="X", message="")}
-    found = table(
-        tmp_path,
-        record(FAST, round=0, attempt=1),
-        record(NAIVE, round=0, attempt=1),
-        record(NAIVE, round=0),
-        record(FAST, round=0, **lost),
-        record(NAIVE, round=1),
-        record(FAST, kind=Kind.EVIDENCE),
-    )
-    used = found.filter(pl.col("used")).select("arm", "round", "attempt").rows()
-    assert sorted(used) == [(NAIVE, 0, 1), (FAST, 0, 1)], "round 1 lacks an arm"
-    assert found.height == 6 and (tmp_path / "tables" / "trials.parquet").exists()
-    assert pl.read_parquet(tmp_path / "tables" / "trials.parquet").equals(found)
-
-
-def test_times_are_per_unit_where_a_timing_trial_did_any(tmp_path: Path) -> None:
-    times = {"region_ns": 3 * 10**9, "lost_ns": 10**9, "region_cpu_ns": 10**9}
-    names = ("ns_per_unit", "wall_ns_per_unit", "cpu_ns_per_unit")
-    found = row(tmp_path, units=2.0, **times)
-    assert [found[name] for name in names] == [1e9, 1.5e9, 5e8]
-    assert (found["region_s"], found["lost_ns"]) == (3.0, 10**9)
-    for none in ({"units": 0.0}, {"units": 2.0, "kind": Kind.EVIDENCE}):
-        found = row(tmp_path, **times, **none)
-        assert [found[name] for name in names] == [None] * 3
 
 
 def trials(tmp_path, **series) -> pl.DataFrame:
@@ -307,8 +221,10 @@ def trials(tmp_path, **series) -> pl.DataFrame:
 
 
 def test_a_missing_series_is_named_and_the_others_stand(tmp_path):
-    read = read_series(trials(tmp_path, a0=None, b0={"wall_ns": [5]}))
-    assert len(read.unreadable) == 1
+    table = trials(tmp_path, a0=None, b0={"wall_ns": [5]}, c0=None, d0=None)
+    own = ({}, {}, {"used": False}, {"outcome": "failed"})
+    read = read_series(pl.DataFrame([row | one for row, one in zip(table.to_dicts(), own, strict=True)]))
+    assert len(read.unreadable) == 1, "those that count and ended well are read"
     assert "a0" in read.unreadable[0]
     assert phases_of(read.phases, "a") == (None, ())
     assert phases_of(read.phases, "b")[0] == 5
@@ -330,13 +246,6 @@ def test_a_record_that_contradicts_its_iterations_is_named_and_gives_no_phases(t
     assert read.contradictions == {str(tmp_path / "a0"): why}
     assert phases_of(read.phases, "a") == (None, ())
     assert phases_of(read.phases, "b")[0] == 50
-
-
-def test_trials_that_do_not_count_or_failed_are_not_read(tmp_path):
-    table = trials(tmp_path, a0=None, b0=None, c0={"wall_ns": [5]})
-    own = ({"used": False}, {"outcome": "failed"}, {})
-    read = read_series(pl.DataFrame([row | one for row, one in zip(table.to_dicts(), own, strict=True)]))
-    assert (read.unreadable, read.contradictions, set(read.phases["arm"])) == ([], {}, {"c"})
 
 
 def test_an_iteration_has_the_devices_time_and_a_phase_that_never_ran_is_none(tmp_path):
@@ -371,6 +280,8 @@ def test_what_others_had_of_the_core_is_taken_off_every_phase_alike(tmp_path):
 
 def test_a_round_that_counts_gives_no_times_of_a_trial_that_failed_in_it_or_is_left_out() -> None:
     failed, good = trial(0, 0, outcome=Outcome.FAILED, setup_s=9.0), trial(1, 0, setup_s=1.0)
+    lost = counted(outcome=Outcome.OOM, counters={"kernels": 3.0})
+    assert records_of(lost, good).counters("arm") is None
     records = records_of(failed, good, counted())
     assert records.timed("arm") == [good.record]
     assert [one.folder for one in records.every_timed()] == [Path("1-0")]

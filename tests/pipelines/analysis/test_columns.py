@@ -10,21 +10,13 @@ import pytest
 from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_records import Scaling, Work
 from perfsweep.pipelines.analysis.arm_results import ArmResult
-from perfsweep.pipelines.analysis.columns import (
-    Column,
-    Style,
-    Where,
-    parquet_table,
-    row_values,
-    visible_columns,
-)
-from perfsweep.pipelines.analysis.effect_columns import EFFECTS, verdict_style
+from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, row_values, visible_columns
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
-from perfsweep.pipelines.store.records import Outcome
 from perfsweep.pipelines.store.schema import Effect
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.api import Claim, Parity
@@ -104,38 +96,6 @@ def test_a_person_reads_of_an_arm() -> None:
     }
 
 
-def test_a_file_holds_of_an_arm() -> None:
-    values = row_values(ARMS, FULL)
-    assert {key: value for key, value in values.items() if value != 0} == {
-        "name": "tuned",
-        "label": "amp=bf16",
-        "ns_per_unit": 1e6,
-        "paired_ns": None,
-        "iteration_ns": 4e6,
-        "rounds": 6,
-        "peak_bytes": 7 * MB,
-        "minor_faults": 1234.4,
-        "major_faults": 2.0,
-        "system_ns": 5000.0,
-        "run_delay": 0.025,
-        "mfu": 0.123,
-        "ranks": 4,
-        "nodes": 2,
-        "collectives": 0.3,
-        "ok": 9,
-        "oom": 2,
-        "arm": "abc",
-        "on_gpu": "",
-    }
-    without_any = {one.value for one in Outcome} - {"ok", "oom"}
-    assert {key for key, value in values.items() if value == 0} == {*without_any, "straggling"}
-
-
-def test_the_six_longest_phases_are_shown_and_a_hundredth_of_the_time_is_enough() -> None:
-    many = tuple(PhaseShare(f"p{number}", "host", 10_000.0) for number in range(8))
-    assert cells(replace(FULL, phases=many))["phases"].split(", ") == [f"p{n} 10 us" for n in range(6)]
-
-
 EFFECT = Effect(
     id="e1", design="leave_one_out", toggle="amp", level="bf16", pairs=(("a", "b"),), also=("fuse", "loader")
 )
@@ -187,19 +147,6 @@ def test_a_person_reads_of_an_effect() -> None:
         "base": "baseline",
         "rounds": "6",
         "trials": "6 ok\n2 oom",
-    }
-
-
-def test_of_an_effect_without_a_time_a_person_reads_why() -> None:
-    assert effect_cells(BARE_EFFECT) == {
-        "name": "amp=bf16",
-        "speed": "oom",
-        "interval": "",
-        "verdict": "",
-        "parity": "",
-        "memory_bytes": "",
-        "base": "baseline",
-        "rounds": "",
     }
 
 
@@ -258,21 +205,3 @@ def test_a_file_holds_of_an_effect() -> None:
         "note": "a note",
         "id": "e1",
     }
-
-
-@pytest.mark.parametrize(
-    ("verdict", "style"),
-    [
-        (Verdict.FASTER, Style.GOOD),
-        (Verdict.HELD_BACK, Style.OPEN),
-        (Verdict.FEWER_UNITS, Style.ALARM),  # what it says of time must not be used either
-        (None, Style.SOFT),
-    ],
-)
-def test_verdicts_that_are_news_stand_out(verdict: Verdict | None, style: Style) -> None:
-    result = replace(FULL_EFFECT, verdict=verdict)
-    assert verdict_style(result) is style
-    (speed,) = (one for one in EFFECTS if one.key == "speed")
-    assert speed.style(result) is style, "a terminal has no column of verdicts below headings"
-    counts = verdict is not Verdict.FEWER_UNITS
-    assert (speed.cell(result) == "fewer units") is not counts

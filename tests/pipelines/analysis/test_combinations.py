@@ -74,11 +74,6 @@ def test_two_verdicts_are_read_together_and_open_ones_are_not(alone, beside, rea
     assert row.reading == reading
 
 
-def test_a_sweep_with_one_of_the_designs_has_no_such_table() -> None:
-    assert alone_and_beside([result("leave_one_out", Verdict.FASTER)]) == []
-    assert alone_and_beside([result("one_at_a_time", Verdict.FASTER)]) == []
-
-
 STEP = {"processor": ("naive", "wide")}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import subprocess
@@ -11,39 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from budget import of_its_machine
 from measured import change, compared, cost, simulated, spec_of, write
-from rich.console import Console
 from toys.spinner import Spinner
 
-from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.report import terminal_table
-from perfsweep.pipelines.report.markdown import write_markdown
 from perfsweep.pipelines.report.sentences import open_questions
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.provenance import read_provenance
 from perfsweep.pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
 from perfsweep.workloads.api import Claim, Device, Evidence
 
 ROUNDS = {"rounds": 10}
-
-
-def test_pairing_finds_effects_far_below_the_drift_of_the_machine(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
-    folder, manifest = simulated(sweep, lambda levels: cost(levels) * (0.97 if levels["slab"] == 2 else 1.0))
-    single, slab = compared(folder, manifest).effects
-    assert single.verdict is slab.verdict is Verdict.FASTER
-    assert single.ratio == pytest.approx(0.5, rel=0.01)
-    assert slab.ratio == pytest.approx(0.97, abs=0.005)
 
 
 def test_trials_that_contradict_themselves_say_nothing_of_memory_either(command) -> None:
@@ -55,21 +39,6 @@ def test_trials_that_contradict_themselves_say_nothing_of_memory_either(command)
         change(record, units=math.nan, peak_bytes=10**12)
     (after,) = compared(folder, manifest).effects
     assert (after.rounds, after.memory_bytes) == (4, before.memory_bytes)
-
-
-def test_a_factorial_tells_main_effects_and_their_interaction(command) -> None:
-    sweep = command(
-        DesignConfig("factorial", levels={"work": ["double", "single"], "sign": ["right", "wrong"]}),
-        measure=ROUNDS,
-    )
-    work, sign, both = compared(*simulated(sweep, cost)).effects
-    assert work.ratio == pytest.approx(math.sqrt(0.5 * 0.5 / 1.2), rel=0.01)
-    assert sign.ratio == pytest.approx(math.sqrt(1.1 * 1.1 * 1.2), rel=0.01)
-    # Together they take 1.1 / 2, where each by itself lets expect 1.32 / 2.
-    assert both.effect.toggle == "work x sign"
-    assert both.ratio == pytest.approx(1 / 1.2, rel=0.01)
-    assert both.verdict is Verdict.FASTER
-    assert (both.memory_bytes, both.break_even, both.rulings) == (None, None, ())
 
 
 def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) -> None:
@@ -161,42 +130,6 @@ def test_a_reference_without_rounds_leaves_the_report_standing(command) -> None:
     found = compared(folder, manifest)
     assert found.reference is None
     assert [effect.word for effect in found.effects] == ["no rounds yet"]
-
-
-def test_every_arm_says_how_its_trials_ended_in_table_and_text(command) -> None:
-    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2]}), measure=ROUNDS)
-    folder, manifest = simulated(sweep, cost)
-    single = next(effect.pairs[0][0] for effect in manifest.effects if effect.toggle == "work")
-    for number, outcome in enumerate(("oom", "oom", "timeout", "failed")):
-        write_over(folder, single, number, outcome=outcome, failure={"type": "X", "message": "no"})
-    found = compared(folder, manifest)
-    arm = next(arm for arm in found.arms if "work" in arm.label)
-    assert arm.outcomes == {"ok": 7, "oom": 2, "timeout": 1, "failed": 1}
-    assert {outcome_text(effect.trials) for effect in found.effects} == {
-        "7 ok, 2 oom, 1 timeout, 1 failed",
-        "11 ok",
-    }
-    table = pl.read_parquet(folder.tables_dir / "arms.parquet").filter(pl.col("arm") == single)
-    assert table.select("ok", "unsupported", "oom", "timeout", "failed").rows() == [(7, 0, 2, 1, 1)]
-    for text in (printed(found), folder_text(folder, found)):
-        assert "2 oom" in text and "1 timeout" in text and "1 failed" in text
-
-
-def write_over(folder: SweepFolder, arm: str, number: int, **fields: object) -> None:
-    """Change the record of one timing trial."""
-    (file,) = folder.path.glob(f"trials/{arm}/*-r{number:03d}-a0/record.json")
-    change(file, **fields)
-
-
-def printed(found: Comparison) -> str:
-    console = Console(width=100, record=True, file=io.StringIO())
-    terminal_table.show(console, found)
-    return " ".join(console.export_text().split())
-
-
-def folder_text(folder: SweepFolder, found: Comparison) -> str:
-    write_markdown(folder, found, read_provenance(folder.config_file, []))
-    return folder.markdown_file.read_text()
 
 
 def test_a_claim_about_an_arm_that_ran_out_of_memory_is_open_and_one_about_another_device_not_measurable(

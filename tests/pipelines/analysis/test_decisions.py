@@ -1,29 +1,14 @@
-"""What decisions count: replications, placebos, comparisons. How often they err: test_simulated_machines."""
+"""What decisions count: placebos and comparisons. How often they err: test_simulated_machines."""
 
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
 from machines import decided, effects_of, rounds_of
 
-from perfsweep.pipelines.analysis import judging
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
 from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
 from perfsweep.pipelines.store.records import PLACEBO
-
-
-@pytest.mark.parametrize(("server", "replications"), [([7, 7, 8, 8], 2), ([7] * 4, 4), ([None] * 4, 4)])
-def test_trials_are_counted_by_the_server_they_record(server: list, replications: int) -> None:
-    columns = {"pack": ["p"] * 4, "round": [0, 1, 2, 3], "server": server}
-    integers = {"server": pl.Int64}
-    arms = [
-        pl.DataFrame(
-            {**columns, "arm": [arm] * 4, "peak_bytes": [1.0, 2.0, 3.0, 4.0]}, schema_overrides=integers
-        )
-        for arm in ("a", "b")
-    ]
-    assert judging.rounds_of(pl.concat(arms), "peak_bytes").replications == replications
 
 
 def evenly(*log_ratios: float, placebos: int = 0) -> Decisions:

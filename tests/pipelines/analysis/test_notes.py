@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -150,26 +149,6 @@ def test_a_reference_without_a_round_is_named_where_others_have_some(swept) -> N
     assert notes_of((folder, manifest), "has no finished round") == []
 
 
-def test_what_an_arm_waits_for_is_told_where_the_devices_work_is_known(swept) -> None:
-    folder, manifest = swept()
-    assert notes_of((folder, manifest), "-bound") == []
-    (arm,) = {effect.pairs[0][0] for effect in manifest.effects}
-    busy = 0.3 * 1e9 / 100  # of a region of a second with a hundred units
-    write(folder, spec_of(manifest, arm, "p000", None, Kind.COUNTING), counters={"device_busy_ns": busy})
-    (note,) = notes_of((folder, manifest), "-bound")
-    assert re.fullmatch(r"late: host-bound: the device works \d+% of the time", note)
-
-
-def test_a_reference_that_computes_something_else_where_it_is_timed_is_named(swept) -> None:
-    folder, manifest = swept()
-    naive = manifest.sweep.references["naive"]
-    for record in timings(folder, naive):
-        change(record, numbers={"norm": 2.0}, reached=10)
-    write(folder, spec_of(manifest, naive, "p000", None, Kind.COURSE), course={10: {"norm": 1.0}})
-    (note,) = notes_of((folder, manifest), "norm")
-    assert note == "baseline naive: timed norm is 2 after 10 iterations, and untimed 1"
-
-
 NAMES = {arm: arm.upper() for arm in "abcdefg"}
 SECOND_NS = 10**9
 
@@ -256,10 +235,6 @@ def test_rounds_of_arms_that_all_failed_say_what_to_mend(sweep) -> None:
     for record in folder.path.glob("trials/*/p000-r*/record.json"):
         change(record, failure=None)
     assert "(without an exception)" in said(folder, manifest)[0]
-
-
-def test_arms_that_do_not_fit_into_memory_miss_nothing(sweep) -> None:
-    folder, manifest = sweep()
     fail(folder, "p000", "oom", type="OutOfMemoryError", message="8 GiB")
     assert said(folder, manifest) == []
 

@@ -33,38 +33,28 @@ def effect(
 
 
 @pytest.mark.parametrize(
-    ("verdict", "parity", "asked"),
+    ("name", "verdict", "parity", "asked"),
     [
-        (Verdict.FASTER, ParityVerdict.IDENTICAL, ToDo.TURN_ON),
-        (Verdict.FASTER, ParityVerdict.UNCHECKED, ToDo.UNCHECKED),
-        (Verdict.FASTER, None, ToDo.UNCHECKED),
-        (Verdict.SLOWER, ParityVerdict.IDENTICAL, ToDo.LEAVE_OFF),
-        (Verdict.DIFFERENT, ParityVerdict.DIFFERENT, ToDo.CHANGES_RESULTS),
-        (Verdict.FEWER_UNITS, ParityVerdict.IDENTICAL, ToDo.LESS_WORK),
-        (Verdict.NO_DIFFERENCE, ParityVerdict.IDENTICAL, ToDo.NO_DIFFERENCE),
-        (Verdict.UNDECIDED, ParityVerdict.IDENTICAL, ToDo.UNDECIDED),
-        (Verdict.HELD_BACK, ParityVerdict.IDENTICAL, ToDo.TOO_NOISY),
-        (None, ParityVerdict.IDENTICAL, ToDo.NO_TIME),
+        ("a=1", Verdict.FASTER, ParityVerdict.IDENTICAL, ToDo.TURN_ON),
+        ("a=1", Verdict.FASTER, ParityVerdict.UNCHECKED, ToDo.UNCHECKED),
+        ("a=1", Verdict.FASTER, None, ToDo.UNCHECKED),
+        ("a=1", Verdict.SLOWER, ParityVerdict.IDENTICAL, ToDo.LEAVE_OFF),
+        ("a=1", Verdict.DIFFERENT, ParityVerdict.DIFFERENT, ToDo.CHANGES_RESULTS),
+        ("a=1", Verdict.FEWER_UNITS, ParityVerdict.IDENTICAL, ToDo.LESS_WORK),
+        ("a=1", Verdict.NO_DIFFERENCE, ParityVerdict.IDENTICAL, ToDo.NO_DIFFERENCE),
+        ("a=1", Verdict.UNDECIDED, ParityVerdict.IDENTICAL, ToDo.UNDECIDED),
+        ("a=1", Verdict.HELD_BACK, ParityVerdict.IDENTICAL, ToDo.TOO_NOISY),
+        ("a=1", None, ParityVerdict.IDENTICAL, ToDo.NO_TIME),
+        ("a x b", Verdict.FASTER, ParityVerdict.IDENTICAL, ToDo.MORE_TOGETHER),
+        ("a x b", Verdict.SLOWER, ParityVerdict.IDENTICAL, ToDo.LESS_TOGETHER),
     ],
 )
 def test_each_verdict_asks_for_one_thing(
-    verdict: Verdict | None, parity: ParityVerdict | None, asked: ToDo
+    name: str, verdict: Verdict | None, parity: ParityVerdict | None, asked: ToDo
 ) -> None:
-    assert todo(effect(verdict=verdict, parity=parity)) is asked
+    assert todo(effect(name, verdict, parity=parity)) is asked
     assert todo(effect(verdict=verdict, outcome="inert")) is ToDo.NOT_HERE
     assert todo(effect(verdict=verdict, outcome="base failed")) is ToDo.NO_TIME
-
-
-@pytest.mark.parametrize(
-    ("verdict", "asked"),
-    [
-        (Verdict.FASTER, ToDo.MORE_TOGETHER),
-        (Verdict.SLOWER, ToDo.LESS_TOGETHER),
-        (Verdict.NO_DIFFERENCE, ToDo.NO_DIFFERENCE),
-    ],
-)
-def test_an_interaction_is_no_level_to_turn_on(verdict: Verdict, asked: ToDo) -> None:
-    assert todo(effect("a x b", verdict)) is asked
 
 
 def test_effects_come_by_what_to_do_and_the_fastest_of_each_group_first() -> None:

@@ -80,20 +80,6 @@ def test_each_version_is_compared_with_the_one_before_that_has_the_arm() -> None
     assert not arm_history([version("1"), version("2", 0.5)], "fast").slower
 
 
-def test_all_arms_of_the_newest_version_are_followed_unless_some_are_named() -> None:
-    both = [version("1"), version("2", rounds={"naive": rounds(2.0), "new": rounds(1.0)})]
-    found = history(both)
-    assert [one.arm for one in found.arms] == ["naive", "new"]
-    assert (found.unit, found.reference, found.margin, found.interleaved, found.versions) == (
-        "pair",
-        "naive",
-        0.05,
-        False,
-        2,
-    )
-    assert [one.arm for one in history(both, ["fast"], 0.1).arms] == ["fast"]
-
-
 def test_an_arm_that_no_version_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(
         ConfigError, match=r"^--arm none is in none of these sweeps; choose from: fast, naive$"
@@ -308,14 +294,6 @@ def test_a_baseline_has_the_times_of_a_sweep_by_arm_and_round_with_what_they_wer
     assert list(turned) != list(manifest.sweep.config)
     sweep = manifest.sweep.model_copy(update={"config": turned})
     assert kept(folder, manifest.model_copy(update={"sweep": sweep})) == found
-
-
-def test_arms_of_other_data_than_the_references_are_in_no_baseline(swept) -> None:
-    folder, manifest = swept
-    ((arm, _),) = manifest.effects[0].pairs
-    for record in timings(folder, arm):
-        change(record, keys={"device": "fake", "data": "other"})
-    assert set(kept(folder, manifest).rounds) == {"baseline"}
 
 
 def test_what_has_no_finished_round_or_a_time_that_cannot_be_is_refused(swept) -> None:

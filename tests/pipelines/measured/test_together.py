@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,17 +56,6 @@ def first(command: Callable[..., SweepCommand]) -> Callable[..., First]:
     return make
 
 
-def test_the_second_sweep_adds_the_winners_one_by_one_with_the_largest_gain_first(first) -> None:
-    found = first()
-    assert [one.arm_label for one in found.comparison.winners] == ["work=single", "slab=8"]
-    second = found.second()
-    assert second is not None
-    (design,) = second.sweep.designs
-    assert (design.kind, design.steps) == ("chain", [{"work": "single"}, {"slab": 8}])
-    assert second.sweep.references == {"naive": {}}
-    assert found.second(keep=3).keep is None and found.command.sweep.designs == [DESIGN]
-
-
 def test_its_budget_is_a_third_and_no_less_than_twenty_seconds_and_there_is_none_unasked_or_of_its_own(
     first,
 ) -> None:
@@ -76,6 +64,8 @@ def test_its_budget_is_a_third_and_no_less_than_twenty_seconds_and_there_is_none
         second = found.second(measure=replace(found.command.measure, budget_s=first_s, placebo=2))
         assert second is not None
         assert (second.measure.budget_s, second.measure.placebo, second.measure.rounds) == (second_s, 0, 8)
+    kept = found.second(keep=3)
+    assert kept is not None and kept.keep is None
     assert found.second(sweep=replace(found.command.sweep, together=False)) is None
     own = found.manifest.sweep.model_copy(update={"name": f"{found.manifest.sweep.name}-together"})
     again = replace(found, manifest=found.manifest.model_copy(update={"sweep": own}))
@@ -108,25 +98,6 @@ def test_one_winner_has_nothing_to_be_stacked_with(first) -> None:
 def measured(command: SweepCommand | None, time_of: Callable[[Levels], float] = cost) -> SweepFolder:
     assert command is not None
     return simulated(command, time_of)[0]
-
-
-def test_what_the_second_sweep_found_is_the_answer_of_the_first(first) -> None:
-    found = first()
-    assert found.together().together is None, "not measured yet"
-    second = measured(found.second())
-    assert second.path == found.folder.path.with_name(found.folder.path.name + "-together")
-    whole = found.together()
-    assert whole.together is not None and whole.together.folder == str(second.path)
-    assert whole.together.whole.speed == pytest.approx(2.5, rel=0.02)
-    assert [one.arm_label for one in whole.together.steps] == ["work=single", "work=single,slab=8"]
-    said = dict(conclusions(whole))
-    assert re.match(r"2\.(4|5)\dx faster \[", said["All winners together"]), (
-        "not 2.5 times 1.4: both save the same"
-    )
-    assert "slab=8 adds nothing (1.0" in said["Step by step"]
-    assert said["Use it"].endswith(" toggles.work=single") and said["Left out"].startswith(
-        "slab=8; the rest is"
-    )
 
 
 def halved(levels: Levels) -> float:

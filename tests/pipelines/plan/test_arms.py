@@ -36,51 +36,9 @@ def space() -> Space:
     return Space(TOGGLES)
 
 
-def test_an_arm_is_completed_with_baselines(space: Space) -> None:
-    assert space.complete({"slab": 16}) == {
-        "solver": "naive",
-        "stop": "seed",
-        "labels": "off",
-        "layout": "off",
-        "slab": 16,
-        "pad": "off",
-        "split": "one",
-    }
-
-
-def test_a_baseline_follows_the_toggle_it_depends_on(space: Space) -> None:
-    assert space.complete({"solver": "newton"})["stop"] == "scaled"
-
-
-def test_requirements_are_followed_through_several_toggles(space: Space) -> None:
-    arm = space.closure({"layout": "on"})
-    assert (arm["solver"], arm["labels"], arm["stop"]) == ("newton", "on", "scaled")
-
-
-def test_a_conflict_moves_the_other_toggle_to_its_first_level_that_fits(space: Space) -> None:
-    assert space.closure({"pad": "on"})["slab"] == 8
-
-
-def test_what_was_asked_for_is_never_moved(space: Space) -> None:
-    with pytest.raises(ConfigError, match="labels=on requires solver=newton, and solver is naive"):
-        space.closure({"labels": "on", "solver": "naive"})
-
-
 def test_a_literal_arm_names_the_levels_that_would_resolve_a_conflict(space: Space) -> None:
     with pytest.raises(ConfigError, match="pad=on conflicts with slab=all; choose slab from: 8"):
         space.legal({"pad": "on"})
-
-
-def test_an_unknown_toggle_suggests_the_one_meant(space: Space) -> None:
-    with pytest.raises(
-        ConfigError, match=r"toggles\.slb is unknown; did you mean slab\? this workload has: solver, "
-    ):
-        space.complete({"slb": 8})
-
-
-def test_a_number_out_of_range_names_the_range(space: Space) -> None:
-    with pytest.raises(ConfigError, match="choose from: all, 8, or any integer from 1 to 512"):
-        space.complete({"slab": 0})
 
 
 def test_an_inherited_level_gives_way_to_what_was_asked(space: Space) -> None:

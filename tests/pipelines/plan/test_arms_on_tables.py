@@ -10,7 +10,7 @@ from tables import latentwire, probe1d, prover, spd
 
 from perfsweep.pipelines.plan import designs
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Claim, Device, Levels, LevelValue
+from perfsweep.workloads.api import Device, Levels, LevelValue
 from perfsweep.workloads.errors import ConfigError
 
 TABLES: dict[str, ModuleType] = {"probe1d": probe1d, "spd": spd, "prover": prover, "latentwire": latentwire}
@@ -44,12 +44,6 @@ EVERY_LEVEL = [
     for level in toggle.levels[1:]
 ]
 
-NAMED_ARMS = [
-    pytest.param(table, arm, id=f"{table}-{name}")
-    for table, module in TABLES.items()
-    for name, arm in {"best": module.BEST, **module.REFERENCES, **getattr(module, "PRESETS", {})}.items()
-]
-
 FORBIDDEN = [
     pytest.param(table, arm, word, id=f"{table}-{number}-{word}")
     for table, module in TABLES.items()
@@ -60,14 +54,6 @@ REFUSED_BY_CONFIG = [
     pytest.param(table, config, arm, word, id=f"{table}-{number}-{word}")
     for table, module in TABLES.items()
     for number, (config, arm, word) in enumerate(module.REFUSED_BY_CONFIG)
-]
-
-COMBINED_CLAIMS = [
-    pytest.param(table, claim, arm, id=f"{table}-{claim.section}-{number}")
-    for table, module in TABLES.items()
-    for claim in module.CLAIMS
-    for number, arm in enumerate(claim.arms)
-    if len(arm) > 1 or claim.against
 ]
 
 
@@ -106,14 +92,6 @@ def test_the_base_of_a_level_keeps_what_the_level_requires(
     assert moved(here, arm, base) == expected
 
 
-@pytest.mark.parametrize("table, arm", NAMED_ARMS)
-def test_best_arms_references_and_presets_are_legal_as_written(
-    table: str, arm: dict[str, LevelValue]
-) -> None:
-    found = space(table).legal(arm)
-    assert found == space(table).closure(arm)
-
-
 @pytest.mark.parametrize("table, arm, word", FORBIDDEN)
 def test_a_forbidden_combination_is_refused_in_words(
     table: str, arm: dict[str, LevelValue], word: str
@@ -131,30 +109,6 @@ def test_a_configuration_refuses_levels_by_name(
     here = Space(TABLES[table].TOGGLES, config)
     with pytest.raises(ConfigError, match=word):
         here.legal(arm)
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_each_toggle_can_be_left_out_of_the_best_arm(table: str) -> None:
-    here = space(table)
-    best = here.legal(TABLES[table].BEST)
-    for name in TABLES[table].BEST:
-        arm = here.without(best, name)
-        assert here.problems(arm) == []
-        assert arm[name] == here.toggle(name).baseline(arm, here.device)
-        # What goes with it goes because it needs it, never by accident: it cannot be put back.
-        for other in moved(here, best, arm) - {name}:
-            with pytest.raises(ConfigError):
-                here.legal({**here.choices(arm), other: best[other]})
-
-
-@pytest.mark.parametrize("table, claim, arm", COMBINED_CLAIMS)
-def test_a_combination_is_claimed_with_all_it_needs(
-    table: str, claim: Claim, arm: dict[str, LevelValue]
-) -> None:
-    """Rulings match claims by the levels that set an arm apart, so a closure must have nothing to add."""
-    here = space(table)
-    for written in (claim.against, {**claim.against, **arm}):
-        assert here.closure(written) == here.complete(written)
 
 
 @pytest.mark.parametrize("table", TABLES)

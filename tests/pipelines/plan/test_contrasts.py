@@ -62,20 +62,6 @@ def test_a_factorial_estimates_planted_effects_exactly(mains: list[float], toget
     assert found["B"] == pytest.approx(mains[1], abs=1e-9)
 
 
-def test_the_groups_of_sixteen_arms_for_six_toggles_are_those_of_the_textbook() -> None:
-    space = space_of(6)
-    design = fractional(space, space.complete({}), axes_of(6))
-    groups = {
-        frozenset(effect.toggle.replace(" x ", "").split(" = "))
-        for effect in design.effects
-        if " x " in effect.toggle
-    }
-    # E = ABC, F = BCD (Box, Hunter and Hunter 1978, table 12.15).
-    textbook = ("AB CE", "AC BE", "AD EF", "AE BC DF", "AF DE", "BD CF", "BF CD")
-    assert groups == {frozenset(group.split()) for group in textbook}
-    assert [effect.toggle for effect in design.effects[:6]] == NAMES[:6]
-
-
 @pytest.mark.parametrize(
     ("toggles", "resolution"), [(k, r) for k, known in GENERATORS.items() for r in known]
 )

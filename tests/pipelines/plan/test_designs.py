@@ -50,52 +50,11 @@ def test_each_level_alone_is_measured_against_the_arm_without_it(space: Space, n
     ]
 
 
-def test_a_level_that_a_wide_design_cannot_have_is_left_out_with_its_reason(
-    space: Space, naive: dict
-) -> None:
-    (refused,) = designs.one_at_a_time(space, naive).refused
-    assert (refused.toggle, refused.level) == ("amp", "fp16")
-    assert "16 bit already" in refused.reason
-
-
-def test_axes_restrict_toggles_and_levels(space: Space, naive: dict) -> None:
-    found = pairs(space, designs.one_at_a_time(space, naive, {"slab": [16, "all"], "pin": []}))
-    assert found == [("slab=16", "baseline"), ("slab=all", "baseline"), ("pin=on", "baseline")]
-
-
-def test_leaving_one_out_takes_dependent_levels_along_and_says_so(space: Space) -> None:
-    design = designs.leave_one_out(space, {"amp": "bf16", "copy": "async"})
-    assert pairs(space, design) == [
-        ("amp=bf16,pin=on,copy=async", "pin=on,copy=async"),
-        ("amp=bf16,pin=on,copy=async", "amp=bf16"),
-        ("amp=bf16,pin=on,copy=async", "amp=bf16,pin=on"),
-    ]
-    assert [effect.also for effect in design.effects] == [(), ("copy",), ()]
-
-
-def test_a_chain_adds_step_by_step_and_closes_with_the_whole(space: Space, naive: dict) -> None:
-    design = designs.chain(space, naive, "naive", [{"pin": "on"}, {"copy": "async"}, {"slab": 32}])
-    assert pairs(space, design) == [
-        ("pin=on", "baseline"),
-        ("pin=on,copy=async", "pin=on"),
-        ("pin=on,copy=async,slab=32", "pin=on,copy=async"),
-        ("pin=on,copy=async,slab=32", "baseline"),
-    ]
-    assert design.effects[-1].reference == "naive"
-
-
 def test_a_ladder_climbs_numbers_in_order_whatever_order_they_came_in(space: Space, naive: dict) -> None:
     design = designs.ladder(space, naive, {"slab": [64, 16, "all", 32, 8]})
     assert [effect.level for effect in design.effects] == ["16", "32", "64", "all"]
     (rung,) = designs.ladder(space, space.closure({"copy": "async"}), {"pin": ["on"]}).effects
     assert (rung.design, rung.toggle, rung.also) == ("ladder", "pin", ("copy",)), "what goes back together"
-
-
-def test_listed_arms_are_measured_against_every_reference(space: Space, naive: dict) -> None:
-    references = {"naive": naive, "pinned": space.complete({"pin": "on"})}
-    design = designs.named_arms(space, {"fast": {"amp": "bf16", "copy": "async"}}, references)
-    assert [effect.reference for effect in design.effects] == ["naive", "pinned"]
-    assert pairs(space, design)[1] == ("amp=bf16,pin=on,copy=async", "pin=on")
 
 
 def test_each_is_left_out_that_was_asked_for_and_can_be(space: Space) -> None:

@@ -11,7 +11,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan.foreseen import unfilled_columns
 from perfsweep.pipelines.plan.plan import make_plan
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import IDEAL_LOADER, Manifest
+from perfsweep.pipelines.store.records import Manifest
 from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
@@ -48,40 +48,11 @@ def test_columns_whose_setting_is_not_given_are_told_with_the_setting(
     assert notice.startswith(missing)
 
 
-@pytest.mark.parametrize(
-    ("columns", "iterations", "workload", "design"),
-    [
-        (["energy", "stall"], 10, None, ONE),
-        (["p99"], 10, "toys.jobs:Countdown", DesignConfig("one_at_a_time")),
-    ],
-    ids=["other columns", "a job, whose length only it knows"],
-)
-def test_nothing_is_said_where_nothing_is_known_to_be_missing(
-    command: Callable, columns: list[str], iterations: int, workload: str | None, design: DesignConfig
-) -> None:
-    chosen = {"workload": workload} if workload else {}
-    planned = command(design, measure={"iterations": iterations}, **chosen)
-    planned.report = ReportConfig(columns)
-    assert unfilled_columns(make_plan(planned, Device())) == []
-
-
 OF_DIGITS = DesignConfig("one_at_a_time", levels={"zero_grad": ["none"]})
 
 
 def planned(command: Callable, **measure: object) -> Manifest:
     return make_plan(command(OF_DIGITS, workload="digits", measure=measure), Device())
-
-
-def test_stall_adds_the_reference_on_batches_from_memory_and_leaves_the_other_arms_as_they_are(
-    command: Callable,
-) -> None:
-    without, manifest = planned(command), planned(command, stall=True)
-    assert [one.id for one in manifest.arms[: len(without.arms)]] == [one.id for one in without.arms]
-    (effect,) = [one for one in manifest.effects if one.design == IDEAL_LOADER]
-    ((arm, base),) = effect.pairs
-    assert base == manifest.sweep.references["naive"]
-    assert manifest.arm(arm).levels == {**manifest.arm(base).levels, "data": "cached"}
-    assert manifest.arm(arm).label == "data=cached" and arm in manifest.packs[0].arms
 
 
 def test_a_workload_without_a_loader_says_so_and_the_sweep_goes_on(command: Callable) -> None:

@@ -36,11 +36,6 @@ def test_both_sides_of_every_pair_and_all_references_share_a_pack(command) -> No
     assert all(set(manifest.sweep.references.values()) <= pack for pack in packs)
 
 
-def test_the_same_command_plans_the_same_manifest(command) -> None:
-    first, second = (plan.make_plan(command(DesignConfig("one_at_a_time")), CPU) for _ in range(2))
-    assert first == second
-
-
 def test_an_arm_id_changes_with_level_configuration_and_code(command) -> None:
     cls, config = plan.load_workload({"name": "toys.spinner:Spinner"})
     levels = Space(cls.toggles).complete({})
@@ -54,24 +49,6 @@ def test_an_arm_id_changes_with_level_configuration_and_code(command) -> None:
     }
     assert len(ids) == 4
     assert all(len(name) == 16 for name in ids)
-
-
-def test_equal_arms_of_several_designs_are_measured_once(command) -> None:
-    both = command(
-        DesignConfig("one_at_a_time", toggles=["work"]),
-        DesignConfig("arms", arms={"fast": {"work": "single"}}),
-    )
-    manifest = plan.make_plan(both, CPU)
-    assert sorted(arm.label for arm in manifest.arms) == ["baseline", "work=single"]
-    assert [effect.design for effect in manifest.effects] == ["one_at_a_time", "arms"]
-
-
-def test_a_pack_starts_by_exec_only_when_a_level_sets_variables_or_ranks(command) -> None:
-    starts = {}
-    for toggle in ("work", "variable", "group"):
-        (pack,) = plan.make_plan(command(DesignConfig("one_at_a_time", toggles=[toggle])), CPU).packs
-        starts[toggle] = pack.start
-    assert starts == {"work": "fork", "variable": "exec", "group": "exec"}
 
 
 def test_arms_that_fork_share_no_pack_with_one_that_cannot(command) -> None:
@@ -108,22 +85,6 @@ def test_a_name_that_is_not_one_folder_is_refused_with_the_flag_that_moves_sweep
         plan.make_plan(given, CPU)
 
 
-def test_a_sweep_on_two_nodes_says_so_in_its_placement(command) -> None:
-    given = command(DesignConfig("one_at_a_time", toggles=["group"]))
-    given.cluster.nodes = 2
-    assert plan.make_plan(given, CPU).sweep.placement == "2 nodes"
-
-
-def test_toggles_given_with_a_sweep_apply_to_every_arm(command) -> None:
-    manifest = plan.make_plan(
-        command(
-            DesignConfig("one_at_a_time", toggles=["slab"], levels={"slab": [4]}), toggles={"work": "single"}
-        ),
-        CPU,
-    )
-    assert sorted(arm.label for arm in manifest.arms) == ["work=single", "work=single,slab=4"]
-
-
 @pytest.mark.parametrize("arms", [2, 5, 8])
 def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> None:
     names = [f"a{i}" for i in range(arms)]
@@ -132,13 +93,6 @@ def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> N
     follows = Counter(pair for order in orders for pair in itertools.pairwise(order))
     assert set(follows.values()) == {rows // arms}
     assert len(follows) == arms * (arms - 1)
-
-
-def test_orders_are_permutations_and_come_from_the_seed() -> None:
-    first, again, other = (packs.balanced_orders(["a", "b", "c", "d"], 7, seed) for seed in ("1", "1", "2"))
-    assert first == again != other
-    assert all(sorted(order) == ["a", "b", "c", "d"] for order in first)
-    assert len(first) == 7
 
 
 REFUSALS = [
@@ -228,14 +182,6 @@ def replaced(asked, **measure: object):
     return asked
 
 
-@pytest.mark.parametrize(("name", "folder"), [(None, "spinner-toy"), ("mine", "mine")])
-def test_a_sweep_is_called_after_its_workload_unless_it_has_a_name(command, name, folder: str) -> None:
-    asked = command(DesignConfig("one_at_a_time", toggles=["work"]), name=name)
-    assert plan.make_plan(asked, CPU).sweep.name == folder
-    alone = plan.alone(plan.single_arm(asked, CPU), asked)
-    assert (alone.sweep.name, alone.packs) == (folder, ())
-
-
 def test_placebos_are_copies_of_the_first_reference_in_every_pack(command) -> None:
     asked = command(
         DesignConfig("one_at_a_time"),
@@ -258,18 +204,6 @@ def test_placebos_are_copies_of_the_first_reference_in_every_pack(command) -> No
     assert all({copy.id for copy in copies} <= set(pack.arms) for pack in manifest.packs)
 
 
-def test_packs_have_as_many_rounds_as_planned_and_orders_of_their_own(command) -> None:
-    asked = command(
-        DesignConfig("one_at_a_time"), measure={"rounds": 5}, cluster=ClusterConfig(arms_per_pack=4)
-    )
-    packs = plan.make_plan(asked, CPU).packs
-    assert [pack.id for pack in packs[:3]] == ["p000", "p001", "p002"]
-    assert all(len(pack.orders) == 5 and len(pack.arms) <= 4 for pack in packs)
-    same = [pack for pack in packs if len(pack.arms) == 4]
-    turns = {tuple(tuple(map(pack.arms.index, order)) for order in pack.orders) for pack in same}
-    assert len(turns) > 1
-
-
 def test_an_axis_without_a_level_is_refused_and_one_level_is_a_list(command) -> None:
     with pytest.raises(ConfigError, match=r"axes\.work=\[\] names no level; list some"):
         plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": []}), CPU)
@@ -289,16 +223,6 @@ def test_a_sweep_without_designs_or_placebos_has_nothing_to_plan(command) -> Non
     with pytest.raises(ConfigError, match="sweep=toy has no designs; list at least one"):
         plan.make_plan(command(), CPU)
     assert len(plan.make_plan(command(measure={"placebo": 1}), CPU).arms) == 2
-
-
-def test_a_contrast_keeps_its_arms_in_one_pack(command) -> None:
-    levels = {"work": ["double", "single"], "sign": ["right", "wrong"], "slab": [1, 8]}
-    asked = command(DesignConfig("factorial", levels=levels), cluster=ClusterConfig(arms_per_pack=2))
-    manifest = plan.make_plan(asked, CPU)
-    for effect in manifest.effects:
-        needed = {*effect.contrast, *(arm for pair in effect.pairs for arm in pair)}
-        assert any(needed <= set(pack.arms) for pack in manifest.packs)
-    assert len({effect.id for effect in manifest.effects}) == len(manifest.effects)
 
 
 BOTH = {"p000": 6, "p001": 6}

@@ -39,14 +39,6 @@ def test_the_plan_says_what_it_can_see(command) -> None:
     )
 
 
-def test_the_plan_of_servers_with_several_rounds_sees_what_stays_within_them_too(command) -> None:
-    design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    servers = power.power(planned(command, design, rounds=10, servers=5))
-    assert str(servers).startswith("with 10 rounds on 5 servers you can see")
-    assert str(servers).endswith("2.0% spread between pairs, 1.0% between servers)")
-    assert servers.effect > power.power(planned(command, design, rounds=10)).effect
-
-
 @pytest.mark.slow
 def test_an_effect_of_the_planned_size_is_found_in_four_sweeps_of_five(command) -> None:
     axes = {"work": ["single"], "sign": ["wrong"], "half": ["on"], "idle": ["on"], "slab": [2, 3]}

@@ -63,18 +63,6 @@ def provided(given):
     return find_provided(plan.load_workload(given.workload)[0], given)
 
 
-def test_the_first_version_that_is_named_is_the_base(asked) -> None:
-    found = provided(asked("slow", "base", "worktree"))
-    assert found is not None
-    assert [level.value for level in found.toggles[0].levels] == ["slow", "base", "worktree"]
-
-
-def test_a_sweep_that_names_no_version_has_no_such_toggle(asked) -> None:
-    given = asked()
-    given.axes = {"amp": ["bf16"]}
-    assert provided(given) is None
-
-
 @pytest.mark.parametrize(
     ("versions", "sentence"),
     [

@@ -26,11 +26,6 @@ def inherited(
     return importlib.import_module("mine_inherited").Mine
 
 
-def test_counters_may_be_those_of_a_base_class_in_another_place(inherited: type[Workload]) -> None:
-    refuse_unknown(inherited, inherited.toggles)
-    assert any(level.witness for toggle in inherited.toggles for level in toggle.levels)
-
-
 def test_a_witness_that_no_class_names_is_refused(inherited: type[Workload]) -> None:
     toggle = Toggle("neat", (Level("off"), Level("on", witness="flopz")), "does nothing", "toy")
     with pytest.raises(ConfigError, match=r"neat=on: its witness flopz is no counter; did you mean flops\?"):

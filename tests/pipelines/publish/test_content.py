@@ -93,19 +93,6 @@ def test_the_configuration_names_every_level_the_machine_and_nothing_else(publis
     assert published.run_file(FAST).config == {**config, **own, **levels}
 
 
-def test_a_run_is_found_by_group_project_name_and_tags(published: Built) -> None:
-    run = published.run_file(FAST)
-    assert (run.run_id, run.project, run.entity, run.group) == (
-        f"{IDENTITY}-{FAST.id}-p000",
-        "speed",
-        "team",
-        "demo",
-    )
-    assert (run.job_type, run.name) == ("bench", "late"), "as the report calls the arm"
-    assert run.tags == ("Spinner", "demo", "oom", "disturbed")
-    assert published.run_file(NAIVE).tags == ("Spinner", "demo", "baseline")
-
-
 def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built) -> None:
     found = published.run_file(NAIVE).summary
     # Of each round one event of the device is missing: every iteration has its share of the region.
@@ -127,15 +114,6 @@ def test_the_summary_holds_the_headline_numbers_under_two_names(published: Built
     assert found["outcome"] == "ok"
     bench = {name for name in found if name.startswith(("bench", "counters"))}
     assert bench == {f"bench{mark}{name}" for mark in "/_" for name in wanted}
-
-
-def test_a_trial_that_failed_leaves_its_mark_and_no_rows(published: Built) -> None:
-    run = published.run_file(FAST)
-    assert {row["iter/round"] for row in timed_rows(run)} == {0, 1}
-    assert (run.summary["outcome"], run.summary["bench/rounds"]) == ("oom", 2)
-    assert (run.exit_code, run.complete) == (0, True)
-    assert run.summary["counters/gemm_calls"] == 12
-    assert "counters/cache_hits" not in run.summary  # what could not be counted is no zero
 
 
 def arrays(count: int, **own: int) -> dict[str, np.ndarray]:
@@ -221,14 +199,6 @@ def compared(built: Built) -> None:
     (built.folder.tables_dir / "effects.parquet").touch()
 
 
-def test_runs_are_those_of_arms_with_finished_rounds(built: Built) -> None:
-    assert runs(built).keys() == BOTH, "nothing of the second pack is finished"
-    built.add(built.spec(NAIVE, 0, pack="p001"), None)
-    assert runs(built).keys() == BOTH, "one arm of the round is missing"
-    built.add(built.spec(FAST, 0, pack="p001"), None)
-    assert runs(built).keys() == [*BOTH, ("p001", NAIVE.id), ("p001", FAST.id)]
-
-
 def test_the_comparison_and_profiles_come_last_and_only_where_the_whole_sweep_is_asked_for(
     built: Built,
 ) -> None:
@@ -254,21 +224,6 @@ def test_the_comparison_holds_the_series_of_the_rounds_that_ended_well(built: Bu
         *(f"{NAIVE.id}/p000-round{number:03d}.npz" for number in (0, 2)),
         *(f"{FAST.id}/p000-round{number:03d}.npz" for number in (0, 1)),
     ]
-
-
-def test_of_several_attempts_at_a_round_one_is_published(built: Built) -> None:
-    for arm in (NAIVE, FAST):
-        built.add(built.spec(arm, 0, attempt=1), None, outcome=Outcome.OOM)
-    content = runs(built).content(("p000", NAIVE.id))
-    assert content and content.summary["bench/rounds"] == 3, "the attempt that ended well"
-
-
-def test_of_rounds_that_all_failed_nothing_is_told_that_was_not_measured(built: Built) -> None:
-    for arm in (NAIVE, FAST):
-        built.add(built.spec(arm, 0, pack="p001"), None, outcome=Outcome.OOM)
-    content = runs(built).content(("p001", FAST.id))
-    assert content and content.summary["outcome"] == "oom"
-    assert not [name for name in content.summary if "peak_mem" in name or "median" in name]
 
 
 @pytest.mark.parametrize("damage", ["", "5eed00\n5eed00\n5eed"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from perfsweep.pipelines.publish.saved_views import Identity, save_view
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.records import Effect, Manifest
-from perfsweep.pipelines.store.schema import Declared
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -52,27 +50,6 @@ def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Mani
     }
 
 
-@pytest.mark.parametrize(("shape", "title"), [("steps", "warm-up, ms"), ("job", "discarded job, ms")])
-def test_a_discarded_job_is_not_called_warm_up(manifest: Manifest, shape: str, title: str) -> None:
-    declared = Declared(unit="pair", shape=shape, checks=(), levels={}, loosened={}, claims=False)
-    sweep = manifest.sweep.model_copy(update={"declared": declared})
-    curves = dict(view_of(manifest.model_copy(update={"sweep": sweep})).sections)["iteration time"]
-    assert [panel.title for panel in curves if panel.metrics == ("warmup/ms",)] == [title]
-
-
-def test_many_effects_are_spread_over_charts_whose_names_stay_legible(manifest: Manifest) -> None:
-    effects = tuple(manifest.effects[0].model_copy(update={"level": str(number)}) for number in range(60))
-    (shown,) = [
-        panels
-        for name, panels in view_of(manifest.model_copy(update={"effects": effects})).sections
-        if name == "effects"
-    ]
-    bars = [panel for panel in shown if panel.kind == "bar"]
-    assert [len(panel.metrics) for panel in bars] == [25, 25, 10]
-    assert bars[-1].title == "speed of each level against its base (3 of 3)"
-    assert len({metric for panel in bars for metric in panel.metrics}) == 60
-
-
 def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> None:
     """What it writes it must read back to the same: it drops names that it does not understand."""
     import wandb_workspaces.workspaces as ws
@@ -90,14 +67,6 @@ def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> N
     shown = [panel for _, panels in view.sections for panel in panels]
     for name in {metric for panel in shown for metric in (*panel.metrics, panel.regex) if metric}:
         assert json.dumps(name.removeprefix("config.toggles."))[1:-1] in text, name
-
-
-def test_a_sweep_without_numbers_has_no_frontier(manifest: Manifest) -> None:
-    arms = tuple(replace(arm, levels={"amp": arm.levels["amp"]}) for arm in manifest.arms)
-    view = view_of(manifest.model_copy(update={"arms": arms}))
-    assert "frontier of slab_size" not in panels(view)
-    (toggles,) = [shown for name, shown in view.sections if name == "toggles"]
-    assert toggles[0].metrics == ("config.toggles.amp", "bench_ms_per_unit")
 
 
 def _charts(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -143,15 +112,6 @@ def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None
         (False, True),
     ]
     assert "Run Comparer" in {chart["viewType"] for chart in charts.values()}
-
-
-def test_it_shows_the_runs_of_this_sweep_grouped_by_arm(manifest: Manifest) -> None:
-    view = view_of(manifest)
-    (runs,) = specification(view, "team", "speed")["spec"]["section"]["runSets"]
-    (only,) = runs["filters"]["filters"]
-    assert (only["key"]["name"], only["op"], only["value"]) == ("group", "=", "demo")
-    assert [key["name"] for key in runs["grouping"]] == ["jobType", "variant.value"]
-    assert specification(view, "team", "speed") == specification(view, "team", "speed")
 
 
 def run(*arguments: str) -> int:
@@ -203,23 +163,15 @@ def account(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("account")
-def test_built_again_it_replaces_the_one_of_the_same_place(tmp_path: Path) -> None:
-    file, saves = tmp_path / "views.json", Saves()
-    assert save_view(ONLINE, file, "view", saves) == "http://there/view"
-    save_view(ONLINE, file, "view", saves)
-    assert saves.asked == [("team", None), ("team", {"id": "1"})]
-    assert json.loads(file.read_text()) == {"http://there/team/speed": {"id": "2"}}
-    file.write_text("{")
-    save_view(ONLINE, file, "view", saves)
-    assert saves.asked[2:] == [("team", None)], "of a damaged file it is another view"
-
-
-@pytest.mark.usefixtures("account")
 def test_one_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
     file, saves = tmp_path / "views.json", Saves(deleted=True)
     save_view(ONLINE, file, "view", saves)
     save_view(ONLINE, file, "view", saves)
-    assert [known for _, known in saves.asked] == [None, {"id": "1"}, None]
+    assert saves.asked == [("team", None), ("team", {"id": "1"}), ("team", None)]
+    assert json.loads(file.read_text()) == {"http://there/team/speed": {"id": "3"}}
+    file.write_text("{")
+    save_view(ONLINE, file, "view", saves)
+    assert saves.asked[3:] == [("team", None)], "of a damaged file it is another view"
 
 
 @pytest.mark.usefixtures("account")

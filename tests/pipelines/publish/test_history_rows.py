@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import NAIVE, build, publish_here, timed_rows
 
 from perfsweep.pipelines.publish.history_rows import (
     HEAD,
-    HISTORY_LIMIT,
-    WARMUP_LIMIT,
     Timing,
     iteration_rows,
     kept,
@@ -23,7 +19,6 @@ from perfsweep.pipelines.publish.history_rows import (
     row_count,
     spikes,
 )
-from perfsweep.pipelines.store.files import write_arrays
 
 series = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=3000).map(np.array)
 
@@ -45,34 +40,6 @@ def test_the_first_iterations_are_all_kept_and_no_plateau_disappears() -> None:
     assert chosen[:HEAD].tolist() == list(range(HEAD))
     # A bucket of a constant series keeps its first entry: gaps are a bucket wide.
     assert np.diff(chosen).max() <= 100_000 / (2400 // 3) + 1
-
-
-LONG, WARM = 30_000, 6_000
-
-
-def test_many_thousand_iterations_become_few_rows_with_exact_values_and_numbers_of_the_full_series(
-    tmp_path: Path,
-) -> None:
-    built = build(tmp_path / "demo")
-    walls = np.random.default_rng(1).integers(100_000, 200_000, LONG)
-    walls[22_222] = 9_000_000
-    arrays = {"start_ns": np.cumsum(walls) - walls, "wall_ns": walls, "epoch_ns": np.array([10**18])}
-    arrays |= {"warmup_wall_ns": np.full(WARM, 10**6), "log_loss": np.linspace(2, 1, LONG)}
-    arrays |= {"log_ms": np.full(LONG, -1.0)}
-    write_arrays(built.folder.trial_dir(built.spec(NAIVE, 1)) / "iterations.npz", arrays)
-    done = publish_here(built)
-    assert done.complete, done.warning
-    run, first = built.run_file(NAIVE), {0: 0, 1: 7, 2: 7 + LONG}
-    assert all(
-        row["iter/index"] == row["iter/in_round"] + first[row["iter/round"]] for row in timed_rows(run)
-    )
-    assert 100 < sum(row.get("warmup/round") == 1 for row in run.history) <= WARMUP_LIMIT / 3
-    assert run.summary["bench/n_iters"] == LONG + 14
-    rows = [row for row in timed_rows(run) if row["iter/round"] == 1]
-    assert 0.8 * HISTORY_LIMIT / 3 < len(rows) <= HISTORY_LIMIT / 3
-    assert [row["iter/ms"] for row in rows] == [walls[int(row["iter/in_round"])] / 1e6 for row in rows]
-    assert max(row["iter/ms"] for row in rows) == 9.0
-    assert {row["iter/log_ms"] for row in rows} == {-1.0}, "a logged key cannot hide a time"
 
 
 def test_what_was_logged_more_or_less_often_than_once_an_iteration_has_rows_of_its_own() -> None:

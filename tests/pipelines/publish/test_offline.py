@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,9 @@ from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_her
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.wandb_settings import own_environment
 from perfsweep.pipelines.publish import offline, write
-from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.runs import SweepRuns
-from perfsweep.pipelines.publish.wandb_file import extent, insert_rows
+from perfsweep.pipelines.publish.wandb_file import extent
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import Kind, SweepFolder
 from perfsweep.workloads.errors import RecordError
@@ -120,22 +119,6 @@ def test_a_failure_in_the_second_run_keeps_the_first_and_is_mended_later(
     mended = publish_here(sweep)
     assert [run.note for run in mended.runs] == ["already complete", "written"]
     assert mended.complete
-
-
-def test_rows_that_w_and_b_loses_are_counted_and_published_again(
-    sweep: Built, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lose_one(file: Path, rows: Iterable[HistoryRow], moved: Callable[[str], str]) -> None:
-        insert_rows(file, [row for row in rows if row.get("iter/index") != 3], moved)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(offline, "insert_rows", lose_one)
-        done = publish_here(sweep)
-    assert [run.rows_produced - run.rows_found for run in done.runs] == [1, 1]
-    assert not done.complete
-    assert done.warning is not None
-    assert done.warning.startswith("2 of 2 runs lack 2 rows")
-    assert publish_here(sweep).complete
 
 
 def test_a_run_that_the_client_never_finishes_is_incomplete_however_many_rows_it_has(

@@ -155,10 +155,13 @@ def test_feeding_takes_no_more_than_its_share(sweep: Built, cost_s: float, round
     assert spent - max(0.0, cost_s - FIRST_COST_S) <= 0.02 * (clock.now - 1000.0)
 
 
-def test_only_the_packs_own_rounds_are_sent_with_little_patience(sweep: Built) -> None:
-    publisher = Publisher(Clock(), 1.0)
+@pytest.mark.parametrize(("mode", "times"), [("online", 1), ("offline", 0), ("disabled", 0)])
+def test_the_packs_own_rounds_are_sent_with_little_patience_and_run_folders_wait(
+    tmp_path: Path, mode: str, times: int
+) -> None:
+    publisher, sweep = Publisher(Clock(), 1.0), build(tmp_path / "demo", mode=mode)
     fed(sweep, publisher, 1, 1000.0)
-    assert publisher.asked == [(sweep.folder, ["p000"], "online", PATIENCE_S)]
+    assert publisher.asked == [(sweep.folder, ["p000"], "online", PATIENCE_S)] * times
 
 
 def _raises() -> Published:
@@ -184,10 +187,3 @@ def test_a_server_that_cannot_be_reached_is_asked_once(
     fed(sweep, publisher, 3, 1000.0)
     assert [mode for _, _, mode, _ in publisher.asked] == ["online"]
     assert capsys.readouterr().out == "W&B: gone; run folders are written instead\n"
-
-
-@pytest.mark.parametrize("mode", ["offline", "disabled"])
-def test_run_folders_wait_for_the_end_of_the_sweep(tmp_path: Path, mode: str) -> None:
-    publisher = Publisher(Clock(), 1.0)
-    fed(build(tmp_path / "demo", mode=mode), publisher, 3, 1000.0)
-    assert publisher.asked == []

@@ -12,7 +12,7 @@ from loopback import Action, Fault, Loopback
 from loopback.server import KEY
 
 from perfsweep.pipelines.publish import server
-from perfsweep.pipelines.publish.server import Account, address, api_key, probe, refusal_in, status_sentence
+from perfsweep.pipelines.publish.server import Account, address, api_key, probe
 from perfsweep.pipelines.store.options import TrackingConfig
 
 ONLINE = TrackingConfig(mode="online")
@@ -95,18 +95,6 @@ def test_a_damaged_netrc_holds_no_key(shell: pytest.MonkeyPatch, content: str) -
     assert api_key("https://w.example", {}) is None
 
 
-def test_the_address_comes_from_the_configuration_then_the_shell_then_wandbs_settings(
-    shell: pytest.MonkeyPatch,
-) -> None:
-    settings = Path(os.environ["HOME"]) / ".config" / "wandb" / "settings"
-    settings.parent.mkdir(parents=True)
-    settings.write_text("[default]\nbase_url = https://c.example/\n")
-    here = {"WANDB_BASE_URL": "https://b.example/"}
-    assert address(TrackingConfig(base_url="https://a.example"), here) == "https://a.example"
-    assert address(TrackingConfig(), here) == "https://b.example"
-    assert address(TrackingConfig(), {}) == "https://c.example"
-
-
 @pytest.mark.parametrize("answer", [[], {"data": {"viewer": None}}])
 def test_an_answer_that_names_nobody_is_trouble_unless_wandb_itself_brings_the_token(answer: object) -> None:
     said = "http://here does not know the account of the API key; log in again"
@@ -133,23 +121,3 @@ def test_a_damaged_settings_file_is_none_and_its_folder_can_be_elsewhere(
     (tmp_path / "settings").write_text("base_url = https://c.example")
     nowhere = {"WANDB_CONFIG_DIR": str(tmp_path / "nowhere")}
     assert address(TrackingConfig(), own) == address(TrackingConfig(), nowhere) != "https://c.example"
-
-
-def log(folder: Path, name: str, seconds: float, *lines: str) -> None:
-    file = folder / name / "logs/debug-internal.log"
-    file.parent.mkdir(parents=True)
-    file.write_text("\n".join(lines) + "\n")
-    os.utime(file, (seconds, seconds))
-
-
-@pytest.mark.parametrize(
-    ("line", "status"),
-    [
-        ('{"level":"ERROR","msg":"upload","status":403}', 403),
-        ('{"level":"INFO","msg":"retrying HTTP error","error":"HTTP 429"}', 429),
-        ('{"level":"ERROR","msg":"no status"}', None),
-    ],
-)
-def test_a_line_tells_of_a_refusal_or_of_none(tmp_path: Path, line: str, status: int | None) -> None:
-    log(tmp_path, "run", 1.0, line)
-    assert refusal_in(tmp_path) == (None if status is None else f"W&B {status_sentence(status)}")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leet import inspected
 from run_file import read_run
 
 from perfsweep.pipelines.config.wandb_settings import own_environment
@@ -70,46 +69,6 @@ def encoded(records: list[bytes]) -> bytes:
     return bytes(out)
 
 
-def test_a_run_reads_back_as_it_was_logged(run_file: Path) -> None:
-    run = read_run(run_file.parent)  # in which its file is found
-    assert [row["iter/index"] for row in run.history] == list(range(ROWS))
-    for index, row in enumerate(run.history):
-        wanted = SPECIAL.get(index, index / 7)
-        assert row["iter/ms"] == wanted or (
-            math.isnan(wanted) and math.isnan(row["iter/ms"])
-        )  # floats travel exactly
-        assert row["text"] == "é"
-    assert run.config == {"toggles.amp": "off", "toggles.slab": 8, "seed": 3}
-    assert run.summary["bench/median_ms"] == 1.5
-    assert (run.run_id, run.project, run.group, run.name, run.job_type, run.tags) == (
-        "r1",
-        "p",
-        "g",
-        "n",
-        "bench",
-        ("a", "b"),
-    )
-    assert run.step_metrics == {"iter/*": "iter/index"}
-    assert (run.exit_code, run.complete) == (3, True)
-
-
-def test_the_reader_agrees_with_wandbs_own_inspection_of_a_file_that_was_cut(
-    run_file: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "run-r1.wandb"
-    file.write_bytes(run_file.read_bytes()[:-700])
-    lines = inspected(file, tmp_path)
-    history = [line["history"]["item"] for line in lines if line["type"] == "history"]
-    codes = [line["exit"]["exit_code"] for line in lines if line["type"] == "exit"]
-    run = read_run(file)
-    assert [row["iter/index"] for row in run.history] == [row["iter/index"] for row in history]
-    finite = [index for index in range(len(history)) if index > 2]  # it writes NaN and Infinity as words
-    assert [run.history[index]["iter/ms"] for index in finite] == [
-        history[index]["iter/ms"] for index in finite
-    ]
-    assert ([] if run.exit_code is None else [run.exit_code]) == codes
-
-
 def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_file: Path, tmp_path: Path) -> None:
     data, whole = run_file.read_bytes(), repr(read_run(run_file).history)
     file, counts = tmp_path / "cut.wandb", []
@@ -161,12 +120,6 @@ def test_a_record_may_begin_anywhere_in_a_block(left: int) -> None:
     records = [b"a" * (BLOCK - len(HEADER) - 7 - left), b"b" * 20, b"", b"c" * BLOCK]
     assert framed(records) == encoded(records)
     assert list(payloads(framed(records))) == records
-
-
-@pytest.mark.parametrize("kinds", [(1, 3, 1), (1, 2, 1, 4), (1, 5, 1)])
-def test_parts_in_an_impossible_order_end_the_file(kinds: tuple[int, ...]) -> None:
-    chunks = [struct.pack("<IHB", zlib.crc32(bytes([kind]) + b"part"), 4, kind) + b"part" for kind in kinds]
-    assert list(payloads(HEADER + b"".join(chunks))) == [b"part"]
 
 
 def test_a_block_padded_with_zeros_is_skipped() -> None:

@@ -16,7 +16,7 @@ import pytest
 from leet import inspected
 from loopback import Loopback
 from recorded import NAIVE, Built, build, publish_here, timed_rows
-from run_file import RunFile, read_run
+from run_file import read_run
 
 from perfsweep.pipelines.config.wandb_settings import SETTINGS, own_environment, settings, settings_of
 from perfsweep.pipelines.publish import offline
@@ -78,23 +78,6 @@ def test_a_run_reads_as_if_the_client_had_written_its_rows(both: tuple[Path, Pat
     assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
 
 
-def test_rows_carry_their_own_time_or_that_of_the_row_before(both: tuple[Path, Path]) -> None:
-    rows = read_run(both[1]).history
-    assert [row["_timestamp"] for row in rows] == [BEGAN, BEGAN + 1.5, BEGAN + 2.0, BEGAN + 2.0]
-    assert [row["_runtime"] for row in rows] == [0.0, 1.5, 2.0, 2.0]
-
-
-def test_records_are_counted_through_the_whole_file_and_rows_stand_before_the_end(
-    both: tuple[Path, Path],
-) -> None:
-    records = list(read_records(both[1]))
-    assert [record.num for record in records] == list(range(1, len(records) + 1))
-    kinds = [record.WhichOneof("record_type") for record in records]
-    assert kinds[:2] == ["header", "run"]
-    assert max(at for at, kind in enumerate(kinds) if kind == "history") < kinds.index("exit")
-    assert kinds.count("history") == len(ROWS)
-
-
 def test_wandbs_own_inspection_reads_the_rows(both: tuple[Path, Path], tmp_path: Path) -> None:
     lines = inspected(both[1], tmp_path)
     history = [line["history"]["item"] for line in lines if line["type"] == "history"]
@@ -114,35 +97,6 @@ def test_rows_that_cannot_be_made_leave_the_file_as_it_was(both: tuple[Path, Pat
         insert_rows(file, broken())
     assert file.read_bytes() == both[0].read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
-
-
-def test_what_the_client_wrote_is_framed_as_the_client_does(both: tuple[Path, Path]) -> None:
-    content = both[0].read_bytes()
-    assert framed(payloads(content)) == content
-
-
-def test_a_long_run_crosses_blocks_and_one_without_rows_stays_as_it_is(
-    both: tuple[Path, Path], tmp_path: Path
-) -> None:
-    file = tmp_path / "run-r1.wandb"
-    shutil.copy(both[1].with_name("bare"), file)
-    before = read_run(file)
-    insert_rows(file, [])
-    assert read_run(file) == before
-    timeless = tmp_path / "run-r2.wandb"
-    shutil.copy(file, timeless)
-    insert_rows(timeless, [{"log/index": 0}])
-    assert read_run(timeless).history[0]["_timestamp"] > BEGAN, "a row without any time is of now"
-    insert_rows(
-        file,
-        ({"iter/index": index, "iter/ms": index / 7, "_timestamp": BEGAN + index} for index in range(2_000)),
-    )
-    run: RunFile = read_run(file)
-    assert file.stat().st_size > 3 * 32768
-    assert [(row["iter/index"], row["iter/ms"]) for row in run.history] == [
-        (index, index / 7) for index in range(2_000)
-    ]
-    assert run.complete
 
 
 def test_files_of_artifacts_move_and_what_is_not_understood_stays(tmp_path: Path) -> None:

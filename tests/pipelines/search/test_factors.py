@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from toys.spinner import Config, Spinner
 
 from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import Grid, ladder_factor, refuse_too_much_memory, search_factors
+from perfsweep.pipelines.search.factors import Grid, refuse_too_much_memory, search_factors
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
@@ -32,17 +30,6 @@ def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have()
     assert found.factors == (Factor("work", (None, "single")), Factor("idle", (None, "on")))
     assert found.left_out == {}
     assert factors({"work": "single"}, toggles=["work"]).factors == (Factor("work", (None, "double")),)
-
-
-def test_levels_beyond_the_allowed_parity_or_not_supported_are_left_out_and_say_why() -> None:
-    found = factors(toggles=["work", "half", "device_only"], parity="exact")
-    assert [one.name for one in found.factors] == ["work"]
-    assert found.left_out == {
-        ("half", "on"): "its results may move as far as tolerance, and tune.parity=exact",
-        ("device_only", "on"): "needs a GPU",
-    }
-    assert [one.name for one in factors(toggles=["half"], parity="tolerance").factors] == ["half"]
-    assert [one.name for one in factors(toggles=["half"], parity="stochastic").factors] == ["half"]
 
 
 @pytest.mark.parametrize(
@@ -73,20 +60,6 @@ def test_the_ladder_comes_first_and_may_stand_alone() -> None:
     assert [one.name for one in found.factors] == ["slab", "idle"]
     assert found.factors[0].values == (1, 2, 8)
     assert factors(ladder="slab", sizes=[2, 8]).factors == found.factors[:1]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "start", "values", "logs", "place"),
-    [
-        ([2, 8], 4, (2, 4, 8), (1.0, 2.0, 3.0), 1),
-        ([2, 8], "auto", ("auto", 2, 8), (None, 1.0, 3.0), 0),
-        ([0, 1], 3, (0, 1, 3), (None, 0.0, math.log2(3)), 2),
-    ],
-)
-def test_a_ladder_has_what_the_search_starts_from_among_its_sizes(
-    sizes: list[int], start: int | str, values: tuple, logs: tuple, place: int
-) -> None:
-    assert ladder_factor("slab", sizes, start) == Factor("slab", values, logs, place)
 
 
 def grid(*names: str, **reference: str) -> Grid:

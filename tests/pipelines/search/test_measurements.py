@@ -52,18 +52,6 @@ def labels(manifest: Manifest, pack: int) -> set[str]:
     return {manifest.arm(arm).label for arm in manifest.packs[pack].arms}
 
 
-def test_new_arms_stand_in_packs_of_their_own_beside_the_reference() -> None:
-    first = extended(alone(), [candidate(fuse="on"), candidate(narrow="on")], SPACE, 8)
-    assert [pack.id for pack in first.packs] == ["p000"]
-    assert labels(first, 0) == {"baseline", "fuse=on", "narrow=on"}
-    assert len(first.packs[0].orders) == 3 and first.packs[0].start == "fork"
-    assert all(len(set(order)) == 3 for order in first.packs[0].orders)
-    second = extended(first, [candidate(share="on")], SPACE, 8)
-    assert [pack.id for pack in second.packs] == ["p000", "p001"]
-    assert second.packs[0] == first.packs[0]
-    assert labels(second, 1) == {"baseline", "share=on"}
-
-
 def test_arms_and_effects_are_there_once_and_the_reference_is_no_effect_of_its_own() -> None:
     again = extended(alone(), [candidate(), candidate(fuse="on"), candidate(fuse="on")], SPACE, 8)
     assert [arm.label for arm in again.arms] == ["baseline", "fuse=on"]
@@ -160,31 +148,12 @@ def cells(pack: str, **times: list[float | None]) -> list[Cell]:
     ]
 
 
-def test_a_time_is_the_log_of_its_ratio_to_the_reference_whatever_rounds_do() -> None:
-    found = log_times(cells("p000", ref=[1, 2, 4], half=[0.5, 1, 2], double=[2, 4, 8]), "ref")
-    assert {arm: time.value for arm, time in found.items()} == pytest.approx(
-        {"ref": 0.0, "half": -math.log(2), "double": math.log(2)}, abs=1e-9
-    )
-
-
-def test_arms_of_different_packs_compare_through_what_their_packs_share() -> None:
-    found = log_times([*cells("p000", ref=[1, 1], a=[2, 2]), *cells("p001", ref=[5, 5], b=[20, 20])], "ref")
-    assert found["b"].value - found["a"].value == pytest.approx(math.log(2))
-
-
 def test_the_variance_follows_the_scatter_of_rounds() -> None:
     up, down = math.exp(0.1), math.exp(-0.1)
     found = log_times(cells("p000", ref=[1, 1, 1, 1], a=[up, down, up, down]), "ref")
     # Residuals of 0.05 in eight cells, of which 1 + 4 coefficients were fitted: three are free.
     assert found["a"].value == pytest.approx(0.0, abs=1e-9)
     assert found["a"].variance == pytest.approx(8 * 0.05**2 / 3 / 4)
-
-
-def test_an_outlying_round_pulls_little() -> None:
-    times = [2.0, 2.02, 1.98, 2.01, 1.99, 2.0, 2.0, 20.0]
-    found = log_times(cells("p000", ref=[1.0] * 8, other=[3.0] * 8, a=times), "ref")
-    plain = math.log(2) + math.log(10) / 8
-    assert abs(found["a"].value - math.log(2)) < 0.1 * (plain - math.log(2))
 
 
 def test_arms_have_times_as_far_as_rounds_join_them_to_the_reference_from_arm_to_arm() -> None:

@@ -18,7 +18,6 @@ from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities import completed
@@ -37,7 +36,6 @@ from perfsweep.pipelines.publish.comparison_run import compare_content
 from perfsweep.pipelines.report import html, markdown, terminal_table
 from perfsweep.pipelines.report.comparison_object import effect_rows
 from perfsweep.pipelines.report.objects import as_json
-from perfsweep.pipelines.report.tables import answer_tables
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance
@@ -109,17 +107,8 @@ def notes(values: dict, effects: dict[str, QuantityResult], *more: Quantity, **f
     return found.notes(named, values)
 
 
-def test_arms_that_lack_a_quantity_are_named_with_the_reason() -> None:
+def test_arms_that_lack_a_quantity_are_named_and_effects_unless_their_arms_were() -> None:
     assert notes({"a": LACKING, "b": 1.0, "c": LACKING}, {}) == ["the energy of A, C: no counter"]
-    assert notes({"a": LACKING, "b": LACKING}, {}) == ["the energy: no counter"], "all of them need no names"
-    assert notes({"a": LACKING, "b": Withheld("broken"), "c": 1.0}, {}) == [
-        "the energy of A: no counter",
-        "the energy of B: broken",
-    ]
-    assert notes({"a": 1.0}, {"x": CHANGE}) == []
-
-
-def test_effects_that_lack_a_quantity_are_named_unless_their_arms_were() -> None:
     zero, without = QuantityResult(withheld="it is zero"), QuantityResult(withheld="no counter")
     assert notes({"a": 1.0, "b": 1.0}, {"x": zero, "y": CHANGE}) == ["the energy of x: it is zero"]
     assert notes({"a": 1.0, "b": LACKING}, {"x": without, "y": CHANGE}) == ["the energy of B: no counter"]
@@ -180,23 +169,6 @@ def energy_of(*records: Record) -> Paired:
     source = per_trial("energy", recorded("energy_j"))(measured_from(*records))
     assert isinstance(source, Paired)
     return source
-
-
-def test_an_arm_has_the_median_of_the_rounds_that_have_the_value_by_the_unit() -> None:
-    assert energy_of(*joules(arm=[2.0, None, 8.0, 3.0])).of_arm("arm") == 3.0
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        (Record("arm", 0, {}), "the trials were measured without it"),
-        (Record("arm", 0, {}, withheld={"energy_j": "no counter"}), "no counter"),
-        (Record("arm", 0, {}, withheld={"other": "no counter"}), "the trials were measured without it"),
-        (Record("other", 0, {}), NO_ROUND_WORDS),
-    ],
-)
-def test_an_arm_without_values_says_why(record: Record, reason: str) -> None:
-    assert energy_of(record).of_arm("arm") == Withheld(reason)
 
 
 def test_an_effect_has_the_interval_and_p_of_its_rounds() -> None:
@@ -298,18 +270,6 @@ def test_what_was_chosen_is_shown_by_terminal_page_markdown_and_wandb(sweep) -> 
     assert "water per " in everywhere["html"] and " l</td>" in everywhere["html"]
     assert '"water_ratio": 0.7' in everywhere["json"] or '"water_ratio": 0.69' in everywhere["json"]
     assert "'water_ratio'" in everywhere["wandb"] and "/water_low" in everywhere["wandb"]
-
-
-def test_a_quantity_that_cannot_be_had_says_why_once_and_the_other_columns_stay(sweep) -> None:
-    folder, manifest = sweep()
-    for record in folder.path.glob("trials/*/*-r*/record.json"):
-        change(record, withheld={"water_l": "the tap is closed"})
-    comparison = compared(folder, manifest)
-    assert comparison.notes.count("water: the tap is closed") == 1
-    (table, *_) = answer_tables(comparison, Where.HTML)
-    assert "water" not in [column.heading for column in table.columns]
-    (effect,) = comparison.effects
-    assert effect.ratio is not None and effect.quantities["water"].withheld == "the tap is closed"
 
 
 def test_an_unknown_column_is_refused_by_name(sweep) -> None:

@@ -93,15 +93,6 @@ def test_below_300_steps_percentiles_are_withheld_and_other_columns_stay(sweep) 
     assert f"p99: {reason}" in comparison.notes and f"p50: {reason}" in comparison.notes
 
 
-def test_a_series_that_cannot_be_read_is_named(sweep) -> None:
-    folder, manifest = sweep()
-    for file in folder.path.glob("trials/*/*-r*/iterations.npz"):
-        Path(file).write_bytes(b"nothing")
-    comparison = compared(folder, manifest)
-    assert any(note.startswith("p99") and "iterations.npz" in note for note in comparison.notes)
-    assert comparison.effects[0].ratio is not None
-
-
 def read(folder: Path, **arrays: list[int]) -> Steps | Withheld:
     series = {name: np.array(values) for name, values in arrays.items()}
     n = len(series["wall_ns"])
@@ -109,25 +100,17 @@ def read(folder: Path, **arrays: list[int]) -> Steps | Withheld:
     return steps_of(folder)
 
 
-def test_steps_have_their_times_and_those_of_the_outermost_phases(tmp_path: Path) -> None:
-    found = read(tmp_path, wall_ns=[10, 20], **{"host_a": [4, 5], "host_a/b": [1, 1], "host_c": [2, 2]})
-    assert isinstance(found, Steps)
-    assert found.times_ns.tolist() == [10.0, 20.0]
-    assert {name: times.tolist() for name, times in found.phases.items()} == {
-        "a": [4.0, 5.0],
-        "c": [2.0, 2.0],
-    }
-
-
 def test_where_a_device_has_marks_of_all_steps_its_times_count(tmp_path: Path) -> None:
-    found = read(tmp_path, wall_ns=[10, 20], device_ns=[7, 0], host_a=[4, 5], device_a=[3, 2])
+    inner = {"host_a/b": [1, 1]}
+    found = read(tmp_path, wall_ns=[10, 20], device_ns=[7, 0], host_a=[4, 5], device_a=[3, 2], **inner)
     assert isinstance(found, Steps)
-    assert (found.times_ns.tolist(), found.phases["a"].tolist()) == ([7.0, 0.0], [3.0, 2.0])
+    assert found.times_ns.tolist() == [7.0, 0.0]
+    assert {name: times.tolist() for name, times in found.phases.items()} == {"a": [3.0, 2.0]}
     words = "the device's marks of some steps could not be had, so single steps are not known"
     assert read(tmp_path, wall_ns=[10, 20], device_ns=[7, -1]) == Withheld(words)
 
 
-LOADING_NS, COMPUTING_NS = 20_000, 80_000
+LOADING_NS = 20_000
 
 
 class SlowRows(torch.utils.data.Dataset):
@@ -145,7 +128,7 @@ class SlowRows(torch.utils.data.Dataset):
         return torch.ones(8) * row, torch.ones(1)
 
 
-def training(folder: Path, clock: FakeClock, compute: Callable[[], None], **levels: Any) -> Tiny:
+def training(folder: Path, clock: FakeClock, compute: Callable[[], None]) -> Tiny:
     def loss(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         compute()
         return squared_error(model, x, y)
@@ -153,7 +136,7 @@ def training(folder: Path, clock: FakeClock, compute: Callable[[], None], **leve
     rows = SlowRows(lambda: clock.advance(LOADING_NS))
     workload = Tiny({"data": rows, "sampler": range(96), "loss": loss})
     context = Context(Device(), scratch_dir=folder, cache_dir=folder)
-    workload.setup(TinyConfig(24), {**BASELINE, **levels}, context)
+    workload.setup(TinyConfig(24), dict(BASELINE), context)
     return workload
 
 
@@ -171,12 +154,6 @@ def stall_of(workload: Workload, clock: FakeClock, folder: Path, iterations: int
     assert isinstance(found, Steps)
     waits = [found.phases[name] for name in type(workload).data_phases if name in found.phases]
     return float(sum(own.sum() for own in waits) / found.times_ns.sum())
-
-
-def test_a_stall_of_a_fifth_is_reported_as_such(tmp_path: Path) -> None:
-    clock = FakeClock()
-    workload = training(tmp_path, clock, lambda: clock.advance(COMPUTING_NS))
-    assert 0.18 <= stall_of(workload, clock, tmp_path / "t") <= 0.22
 
 
 def test_a_device_that_waits_for_a_slow_loader_is_stalled_by_what_it_waits(tmp_path: Path) -> None:
