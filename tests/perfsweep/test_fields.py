@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from perfsweep.fields import choices_of, default_of, option, range_of, refusals
+from perfsweep.fields import option, refusals
 
 
 @dataclass
@@ -22,10 +22,6 @@ class Outer:
     kinds: list[str] = option(list, "Kinds.", choices=("a", "b"))
     free: dict[str, object] = option(dict, "Anything.")
     inner: Inner = option(Inner, "A group.")
-
-
-def test_defaults_are_in_range() -> None:
-    assert list(refusals(Outer())) == []
 
 
 @pytest.mark.parametrize(
@@ -61,10 +57,3 @@ def test_a_value_out_of_range_is_named_with_its_group_and_the_remedy(
     values: dict[str, object], sentence: str
 ) -> None:
     assert list(refusals(Outer(**values), "group.")) == [sentence]  # type: ignore[arg-type]
-
-
-def test_a_declaration_can_be_asked_for_its_parts() -> None:
-    declared = Outer.__dataclass_fields__
-    assert (default_of(declared["count"]), default_of(declared["kinds"])) == (3, [])
-    assert (range_of(declared["count"]), range_of(declared["kind"])) == ("at least 2", "")
-    assert choices_of(declared["kind"]) == ("a", "b")

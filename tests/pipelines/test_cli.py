@@ -103,19 +103,6 @@ def test_every_command_leads_to_a_function_that_takes_its_arguments() -> None:
         assert sorted(taken) == sorted(filter(None, given)), name
 
 
-def test_names_on_a_search_path_of_ones_own_are_left_to_hydra(tmp_path: Path) -> None:
-    (tmp_path / "toggles").mkdir()
-    (tmp_path / "toggles/tuned.yaml").write_text("amp: bf16\n")
-    given = [f"hydra.searchpath=['{tmp_path.as_uri()}']", "toggles=tuned"]
-    assert composition.compose("run", given).toggles == {"amp": "bf16"}
-
-
-def test_what_cfg_shows_is_what_would_run() -> None:
-    """An option of Hydra's must not change which sweep is chosen when none is named."""
-    shown = composition.spelled_out("sweep", ["workload=probe1d", "--cfg", "job"])
-    assert shown[-1] == "sweep=probe1d/demo"
-
-
 def test_no_arguments_show_help_and_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main([])
@@ -157,23 +144,6 @@ def test_overrides_are_spelled_out_for_hydra(given: list[str], spelled: list[str
     assert not any(
         override.startswith("sweep=") for override in composition.spelled_out("run", ["workload=probe1d"])
     )
-
-
-@pytest.mark.parametrize("columns", [80, 60, 200])
-def test_the_list_has_a_line_of_words_for_each_workload_and_keeps_to_its_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    with pytest.raises(SystemExit):
-        cli.main(["list"])
-    *lines, _ = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= columns
-    for name in registry.names():
-        place = next(number for number, line in enumerate(lines) if line.startswith(f"{name}  "))
-        assert len(lines[place].removeprefix(name).split()) >= 4
-        below = [line for line in lines[place + 1 : place + 3] if line.lstrip().startswith("sweeps: ")]
-        assert below
-        assert columns < 80 or "sweeps: " in lines[place + 1]  # the words take one line
 
 
 @pytest.mark.parametrize("columns", [60, 80])

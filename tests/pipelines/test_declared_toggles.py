@@ -6,17 +6,14 @@ import ast
 import gc
 import inspect
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recorded import build
 from toys.renamed import OtherNames, SameNames
 
 from perfsweep import pipelines
-from perfsweep.pipelines.publish.dashboard import view_of
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Arm, Kind, Manifest, TrialSpec
+from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
 from perfsweep.pipelines.trial import collector, scene, step_logging
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Levels, Toggle, Workload
@@ -124,16 +121,3 @@ def test_rows_go_to_w_and_b_where_a_level_declares_it(
     log = scene.log_of(levels_of(cls, chosen), timing(tmp_path, chosen), tmp_path, rank=0)
     assert opened == commits
     assert isinstance(log, step_logging.BufferedLog) == (not commits)
-
-
-def frontiers(manifest: Manifest, name: str, *values: str | int) -> list[str]:
-    pairs = zip(manifest.arms, values, strict=True)
-    arms = tuple(replace(arm, levels={name: value}) for arm, value in pairs)
-    view = view_of(manifest.model_copy(update={"arms": arms}))
-    return [section for section, _ in view.sections if section.startswith("frontier")]
-
-
-def test_a_toggle_with_numbers_has_a_frontier_whatever_its_name(tmp_path: Path) -> None:
-    manifest = build(tmp_path / "demo").manifest
-    assert frontiers(manifest, "slab_size", "small", "large") == []
-    assert frontiers(manifest, "portion", 1, 8) == ["frontier of portion"]

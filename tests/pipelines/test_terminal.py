@@ -125,11 +125,6 @@ def test_what_users_and_exceptions_write_is_no_picture_and_no_style(say) -> None
     assert b"expected [batch, dim] and [/red]" in said
 
 
-@pytest.mark.parametrize("folder", ["runs/digits-demo", "my runs/it's $HOME"])
-def test_a_line_for_a_shell_reads_there_as_it_was_meant(folder: str) -> None:
-    assert shlex.split(shell_line("compare", folder)) == ["perfsweep", "compare", folder]
-
-
 def test_a_terminal_redraws_progress() -> None:
     assert on_a_terminal(MEASURE, PYTHONPATH=os.pathsep.join(sys.path)).count(b"\x1b[") > 20
 

@@ -8,45 +8,24 @@ from perfsweep.pipelines.units import amount, bounds_text, duration, megabytes_m
 
 
 @pytest.mark.parametrize(
-    ("ratio", "words"),
+    ("said", "words"),
     [
-        (None, ""),
-        (0.77, "1.30x faster"),
-        (1.0, "1.000x"),
-        (1.0003, "1.000x"),
-        (0.96, "1.042x faster"),
-        (1.99, "1.99x slower"),
-        (1 / 12.34, "12.3x faster"),
-        (1 / 271, "271x faster"),
-        (1 / 1808, "1,808x faster"),
+        (map(speed, (None, 0.77, 1.0, 1.0003)), ["", "1.30x faster", "1.000x", "1.000x"]),
+        (map(speed, (0.96, 1.99, 1 / 12.34)), ["1.042x faster", "1.99x slower", "12.3x faster"]),
+        (map(speed, (1 / 271, 1 / 1808)), ["271x faster", "1,808x faster"]),
+        (map(amount, (0.5, 1.25, None)), ["2.00x less", "1.25x more", ""]),
+        (map(bounds_text, (0.77, 3.0), (0.75, 2.5), (0.79, 3.5)), ["1.27 .. 1.33", "2.50 .. 3.50"]),
+        (
+            map(bounds_text, (0.98, 1 / 250), (0.95, 1 / 278), (1.01, 1 / 225)),
+            ["0.990 .. 1.053", "225 .. 278"],
+        ),
+        (map(bounds_text, (0.9, 1.78), (None, 0.0004), (1.0, 6647.0)), ["", "unknown"]),
+        (map(duration, (0, 999, 1e3, 123456)), ["0 ns", "999 ns", "1 us", "123 us"]),
+        (map(duration, (2.5e6, 1e9)), ["2.5 ms", "1 s"]),
+        (map(megabytes_more, (4.9e4, -4.9e4, 5.1e4)), ["same", "same", "+0.1 MB"]),
+        (map(megabytes_more, (-3.26e6, 31.2e6, None)), ["-3.3 MB", "+31 MB", ""]),
     ],
+    ids=lambda value: " or ".join(value) if isinstance(value, list) else "",
 )
-def test_times_compare_as_factors_of_speed_with_the_digits_that_they_need(ratio, words):
-    assert speed(ratio) == words
-
-
-def test_other_amounts_are_less_or_more():
-    assert (amount(0.5), amount(1.25), amount(None)) == ("2.00x less", "1.25x more", "")
-
-
-def test_an_interval_has_the_direction_and_the_digits_of_its_factor_and_reads_from_small_to_large():
-    assert bounds_text(0.77, 0.75, 0.79) == "1.27 .. 1.33"
-    assert bounds_text(0.98, 0.95, 1.01) == "0.990 .. 1.053"
-    assert bounds_text(1 / 250, 1 / 278, 1 / 225) == "225 .. 278"
-    assert bounds_text(3.0, 2.5, 3.5) == "2.50 .. 3.50"
-    assert bounds_text(0.9, None, 1.0) == ""
-    assert bounds_text(1.78, 0.0004, 6647.0) == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("ns", "words"),
-    [(0, "0 ns"), (999, "999 ns"), (1e3, "1 us"), (123456, "123 us"), (2.5e6, "2.5 ms"), (1e9, "1 s")],
-)
-def test_a_time_has_the_largest_unit_that_it_fills(ns: float, words: str) -> None:
-    assert duration(ns) == words
-
-
-def test_memory_is_the_same_under_half_of_the_last_digit() -> None:
-    found = [megabytes_more(mb * 1e6) for mb in (0.049, -0.049, 0.051, -3.26, 31.2)]
-    assert found == ["same", "same", "+0.1 MB", "-3.3 MB", "+31 MB"]
-    assert megabytes_more(None) == ""
+def test_a_quantity_has_the_digits_and_the_unit_that_it_needs(said, words: list[str]) -> None:
+    assert list(said) == words

@@ -54,20 +54,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         worker.end()
 
 
-def test_a_worker_answers_in_order_and_ends_when_there_is_nothing_more(
-    start: Callable[..., Worker], tmp_path: Path
-) -> None:
-    worker = start()
-    assert worker.ask({"a": 1}, 60) == {"heard": {"a": 1}}
-    worker.say("one")
-    worker.say("other")
-    assert [worker.answer(60), worker.answer(60)] == [{"heard": "one"}, {"heard": "other"}]
-    assert not worker.gone
-    assert worker.end(60) == 7
-    assert worker.gone and worker.end() == 7, "it has ended once"
-    assert (tmp_path / "log").read_text() == "said to people\n"
-
-
 def test_an_order_longer_than_a_pipe_is_taken_whole_and_one_that_is_not_taken_is_not_waited_for(
     start: Callable[..., Worker],
 ) -> None:
@@ -110,11 +96,6 @@ def test_what_it_started_ends_with_it(start: Callable[..., Worker], how: str) ->
     worker.end(60)
     until(lambda: not alive(answer["heard"]), "the end of what it started")
     worker.kill()  # it is gone, and nothing else is hit
-
-
-def test_a_command_that_is_not_there_cannot_be_started(start: Callable[..., Worker]) -> None:
-    with pytest.raises(FileNotFoundError):
-        start("/no/such/program")
 
 
 def test_lines_arrive_when_they_are_whole_and_what_is_no_order_is_passed_over() -> None:

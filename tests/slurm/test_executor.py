@@ -11,7 +11,7 @@ from stand_ins import Clock, calls, job, on_stand_ins, program
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
-from perfsweep.slurm.journal import Journal, Verdict
+from perfsweep.slurm.journal import Verdict
 from perfsweep.slurm.retry import Action
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.slurm.states import End
@@ -57,20 +57,6 @@ class Followed:
 @pytest.fixture
 def followed(tmp_path: Path, stand_in: Path) -> Followed:
     return Followed(tmp_path, stand_in)
-
-
-def test_jobs_stand_as_slurm_and_their_records_say(followed: Followed) -> None:
-    assert followed.poll() == ["pending"] * 3
-    assert followed.ex.held() == []
-    followed.queue("RUNNING", "PENDING|Priority", "COMPLETED")
-    followed.record(2, 0)
-    assert followed.poll() == ["running", "pending", "ended"]
-    assert followed.ex.notes() == {"p000": "running", "p001": "pending: Priority"}
-    followed.queue("FAILED", "PENDING|JobHeldUser", "")
-    followed.record(0, 3)
-    assert followed.poll() == ["failed", "pending", "ended"]
-    assert followed.ex.held() == ["p001"]
-    assert followed.ex.notes()["p000"] == "it ended with status 3"
 
 
 def test_a_look_tells_how_jobs_stand_and_acts_on_nothing(followed: Followed) -> None:
@@ -130,25 +116,6 @@ def test_one_that_advanced_goes_on_and_one_that_did_not_is_told_with_what_to_cha
     assert states[0] == ("pending" if advanced else "failed")
     assert followed.ex.notes().get("p000", "").startswith(note)
     assert calls(followed.programs, "sbatch") == 1 + advanced
-
-
-def test_memory_that_takes_arm_after_arm_is_told_with_what_to_change_while_there_are_tries(
-    tmp_path: Path, stand_in: Path
-) -> None:
-    followed = Followed(tmp_path, stand_in, max_retries=2)
-    followed.ex._advanced = lambda name, end: True
-    for number in range(3):
-        latest = list(followed.ex.journal.submissions.values())[-1]
-        own = f"perfsweep:{latest.token}|demo.{latest.token}"
-        program(stand_in, "squeue", f"echo '62|0|62|OUT_OF_MEMORY|None|n1|{own}'")
-        followed.poll()
-        assert calls(stand_in, "sbatch") == number + 2
-    first, *more = [text for text in followed.said if text.startswith("p000: out of memory")]
-    assert first.endswith("submitting it again")
-    assert [text.partition("again; ")[2] for text in more] == [
-        "2 arms are lost to it: raise cluster.memory",
-        "3 arms are lost to it: raise cluster.memory",
-    ]
 
 
 def asked_again(tmp_path: Path, **fields: object) -> tuple[SlurmExecutor, Clock]:
@@ -223,22 +190,23 @@ def test_what_did_all_is_over_by_its_own_record_and_what_waited_is_submitted_whi
 
 
 @pytest.mark.parametrize(
-    ("names", "targets", "count"), [(None, "62", 3), (["p000", "p002"], "62_0 62_2", 2), (["p009"], None, 0)]
+    ("rows", "names", "targets", "count"),
+    [
+        ("RUNNING PENDING PENDING", None, "62", 3),
+        ("RUNNING PENDING PENDING", ["p000", "p002"], "62_0 62_2", 2),
+        ("RUNNING PENDING PENDING", ["p009"], None, 0),
+        ("COMPLETING FAILED RUNNING", None, "62_2", 1),
+    ],
+    ids=["all", "some", "none", "others are over or ending"],
 )
 def test_whole_arrays_are_cancelled_by_their_number_and_others_element_by_element(
-    followed: Followed, names: list[str] | None, targets: str | None, count: int
+    followed: Followed, rows: str, names: list[str] | None, targets: str | None, count: int
 ) -> None:
-    followed.queue("RUNNING", "PENDING|Priority", "PENDING|Priority")
+    followed.queue(*rows.split())
     assert followed.ex.cancel(names) == count
     file = followed.programs / "scancel.calls"
     assert (file.read_text().strip() if file.exists() else None) == targets
-    assert len(followed.submission.cancelled) == count
-
-
-def test_what_is_over_or_ending_is_not_cancelled_again(followed: Followed) -> None:
-    followed.queue("COMPLETING", "FAILED", "RUNNING")
-    assert followed.ex.cancel() == 1
-    assert (followed.programs / "scancel.calls").read_text() == "62_2\n"
+    assert len(followed.submission.cancelled) == (3 if names is None else count)
 
 
 def test_what_was_cancelled_while_slurm_was_silent_is_cancelled_when_it_answers(followed: Followed) -> None:
@@ -302,11 +270,3 @@ def test_an_array_that_never_arrived_is_submitted_again_but_for_what_a_person_ca
     assert first.refused == "it never arrived"
     assert ex.states() == {"p000": JobState.CANCELLED, "p001": JobState.PENDING}
     assert [s.names for s in ex.journal.open_submissions()] == [("p001",)]
-
-
-def test_who_follows_does_what_another_command_has_noted_meanwhile(followed: Followed) -> None:
-    followed.queue("RUNNING", "RUNNING", "RUNNING")
-    followed.poll()
-    Journal(followed.ex.journal.file).cancelling(followed.submission, [1])
-    followed.poll()
-    assert (followed.programs / "scancel.calls").read_text() == "62_1\n"

@@ -117,14 +117,6 @@ def test_the_controllers_word_about_an_array_is_proof(case: Case, shown: list[di
     assert case.answer()[0] is absent
 
 
-def test_of_an_array_without_a_number_all_jobs_are_shown_and_others_say_nothing(case: Case) -> None:
-    lost = case.submitted("", ["p002"])
-    case.slurm.queued = [case.row(0, "RUNNING"), case.row(1, "RUNNING")]
-    case.slurm.known[None] = [case.row(0, "RUNNING")]
-    assert case.inquiry.ask()[lost.token, 0] is Missing.FORGOTTEN
-    assert case.slurm.asked == [None]
-
-
 @pytest.mark.parametrize(
     ("error", "said"),
     [

@@ -70,20 +70,6 @@ def test_jobs_do_not_read_what_is_typed_into_the_launchers_terminal(tmp_path: Pa
             os.close(descriptor)
 
 
-def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
-    executor = LocalExecutor(2, ["0", "1"])
-    wait = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
-    shown = "print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True)"
-    code = f"import os; os.chdir({str(tmp_path)!r}); {shown}\n{wait}"
-    executor.submit([python(f"j{i}", code, tmp_path) for i in range(3)])
-    logs = [tmp_path / f"j{i}" / "log.txt" for i in range(2)]
-    states = until(executor, lambda _: all(log.read_text() for log in logs))
-    assert sorted(states.values()) == [JobState.PENDING, JobState.RUNNING, JobState.RUNNING]
-    (tmp_path / "go").touch()
-    assert set(until(executor, ended).values()) == {JobState.ENDED}
-    assert {log.read_text().strip() for log in logs} == {"0", "1"}
-
-
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core cannot be shared out")
 def test_jobs_that_run_at_once_have_cores_of_their_own(tmp_path: Path) -> None:
     """Arms of two packs that took turns on the same core would take each other's time."""
@@ -113,14 +99,6 @@ def test_a_job_that_ignores_being_asked_is_killed(tmp_path: Path, monkeypatch) -
     assert executor.poll() == {"stubborn": JobState.CANCELLED}
 
 
-def shown(executor: LocalExecutor, folder: Path, *ranks: int) -> list[str]:
-    """Which GPUs jobs of so many ranks see, one after the other or at once."""
-    code = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES', 'none'))"
-    executor.submit([python(f"j{i}", code, folder, many) for i, many in enumerate(ranks)])
-    assert set(until(executor, ended).values()) == {JobState.ENDED}
-    return [(folder / f"j{i}" / "log.txt").read_text().strip() for i in range(len(ranks))]
-
-
 def of(folder: Path, slots: int | None, gpus: int) -> LocalExecutor:
     return LocalExecutor.of(ExecutorContext(SiteProfile(), folder, "sweep", folder, slots, gpus))
 
@@ -130,16 +108,12 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_a_job_has_a_gpu_for_each_of_its_ranks(tmp_path: Path) -> None:
-    assert shown(of(tmp_path, 1, 4), tmp_path, 1, 2, 4) == ["0", "1,2", "3,0,1,2"]
-
-
-def test_one_process_that_uses_several_gpus_has_them(tmp_path: Path) -> None:
-    executor = of(tmp_path, None, 4)
-    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
-    executor.submit([replace(python("j0", code, tmp_path), gpus=2)])
-    until(executor, ended)
-    assert (tmp_path / "j0" / "log.txt").read_text().strip() == "0,1"
+def test_a_job_has_a_gpu_for_each_of_its_ranks_or_those_that_its_one_process_uses(tmp_path: Path) -> None:
+    executor, code = of(tmp_path, 1, 4), "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    jobs = [python(f"j{i}", code, tmp_path, ranks) for i, ranks in enumerate((1, 2, 4, 1))]
+    executor.submit([*jobs[:3], replace(jobs[3], gpus=2)])
+    assert set(until(executor, ended).values()) == {JobState.ENDED}
+    assert [one.log.read_text().strip() for one in jobs] == ["0", "1,2", "3,0,1,2", "3,0"]
 
 
 def test_only_the_gpus_or_slices_of_the_allocation_are_used() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import stat
 import sys
 import time
@@ -15,7 +14,7 @@ from waiting import until
 
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
-from perfsweep.slurm.jobs import PYTHON, ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
 from perfsweep.slurm.observation import ARRAYS_A_TIME
 from perfsweep.slurm.site import SiteProfile
 
@@ -117,15 +116,6 @@ def test_a_controller_that_is_down_before_the_first_sbatch_is_waited_for(
     assert calls(stand_in, "sbatch") == 1
 
 
-def test_the_same_jobs_again_submit_nothing(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", "echo Submitted batch job 61")
-    ex, _ = on_stand_ins(tmp_path)
-    ex.submit([job()])
-    again, _ = on_stand_ins(tmp_path)
-    again.submit([job()])
-    assert calls(stand_in, "sbatch") == 1
-
-
 def test_a_last_job_that_the_site_refuses_is_said_and_the_others_are_followed(
     stand_in: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +166,7 @@ POLICY = f"{FAILS}Job violates accounting/QOS policy (job submit limit, user's s
             " another cluster.qos",
         ),
         (["jobs with invalid qos are refused"], "Slurm refuses the sweep: jobs with invalid qos are refused"),
+        (["Ask us", f"{FAILS}invalid partition specified: x"], "Slurm refuses cluster.partition=x: Batch "),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -185,7 +176,7 @@ def test_what_will_not_change_by_waiting_ends_the_sweep_with_slurms_word_and_the
     own = "" if len(lines) == 1 else "sbatch: error: "  # what a wrapper says is no word of Slurm's
     (stand_in / "said").write_text("".join(f"{own}{line}\n" for line in lines))
     program(stand_in, "sbatch", f"cat {stand_in}/said >&2; exit 1")
-    ex, _ = on_stand_ins(tmp_path)
+    ex, _ = on_stand_ins(tmp_path, partition="x")
     with pytest.raises(ClusterError) as refused:
         ex.submit([job(f"p{n:03d}") for n in range(8)])
     assert str(refused.value).startswith(message)
@@ -295,35 +286,6 @@ def test_an_array_has_as_many_elements_as_the_profile_and_the_site_allow(
     assert sizes(ex) == expected
 
 
-def test_what_an_elements_start_needs_stands_in_a_file_without_the_place_of_the_interpreter(
-    stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    program(stand_in, "sbatch", TAKES)
-    ex, _ = on_stand_ins(tmp_path, requeue=False, max_retries=7, heartbeat_s=9.0)
-    ex.submit(jobs(2, env={"A": "1"}, ranks=2, resources={"time_min": 5}))
-    (token,) = ex.journal.submissions
-    values = json.loads((tmp_path / f"sweep/submissions/{token}.json").read_text())
-    own = {"token": token, "requeue": False, "max_retries": 7, "heartbeat_s": 9.0, "digest": None}
-    assert own.items() <= values.items()
-    assert values["jobs"][1] == {
-        "name": "p001",
-        "command": [PYTHON, "-m", "pack"],
-        "env": {"A": "1"},
-        "log": str(tmp_path / "log.txt"),
-        "ranks": 2,
-        "resources": {"time_min": 5},
-    }
-    assert {f"--job-name=demo.{token}", f"--comment=perfsweep:{token}"} <= set(script(tmp_path).split())
-
-
-def test_a_refusal_names_the_field_and_its_value(stand_in: Path, tmp_path: Path) -> None:
-    program(stand_in, "sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
-    ex, _ = on_stand_ins(tmp_path, partition="x")
-    with pytest.raises(ClusterError, match=r"^Slurm refuses cluster\.partition=x: invalid partition"):
-        ex.submit(jobs(2))
-
-
 def pressed(ex: SlurmExecutor, clock: Clock, times: int) -> None:
     for _ in range(times):
         clock.now += 1000
@@ -402,7 +364,7 @@ def test_the_last_job_waits_for_all_others_and_asks_for_no_gpu(stand_in: Path, t
 
 @pytest.mark.parametrize(
     ("values", "text"),
-    [({"A": "1"}, "export A=1\n"), ({"A": "***"}, None), ({}, None)],
+    [({"A": "it's $HOME"}, """export A='it'"'"'s $HOME'\n"""), ({"A": "***"}, None), ({}, None)],
     ids=["given", "from a sweep.yaml", "none"],
 )
 def test_variables_to_set_are_in_a_file_for_this_user_alone(

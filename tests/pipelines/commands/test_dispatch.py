@@ -105,14 +105,6 @@ def test_a_script_is_named_as_in_the_line_that_starts_it(
 
 
 @pytest.mark.usefixtures("here")
-def test_options_may_stand_after_the_script_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "torchrun --nproc-per-node=1 train.py --apply measure.rounds=3 --iteration backward -- --lr=1"
-    (found, overrides), named = started(monkeypatch, "tune", *words.split())
-    assert (found, [*overrides]) == (PastedLine("train.py", ("--lr=1",), ranks=1), ["measure.rounds=3"])
-    assert (named["apply"], named["iteration"]) == (True, "backward")
-
-
-@pytest.mark.usefixtures("here")
 def test_an_argument_of_the_script_that_is_not_after_two_dashes_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

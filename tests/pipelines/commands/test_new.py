@@ -44,6 +44,10 @@ def test_a_new_workload_has_the_name_that_was_given_everywhere(
     texts = [(folder / f"graph_net{end}").read_text() for end in (".py", ".yaml")]
     assert not any("my_workload" in text or "MyWorkload" in text for text in texts)
     assert registry.find("graph_net:GraphNet").__name__ == "GraphNet"
+    (folder / "graph_net.py").unlink()
+    assert ended("new", "graph_net") == 2
+    assert "graph_net.yaml is there already" in capsys.readouterr().err
+    assert not (folder / "graph_net.py").exists(), "nothing half written"
 
 
 def test_a_new_workload_can_be_planned_in_the_sweep_of_all_its_toggles(
@@ -65,20 +69,16 @@ def test_a_name_that_cannot_be_imported_is_refused(
     assert list(folder.iterdir()) == []
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_init_makes_a_folder_whose_profile_and_batch_script_are_accepted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "mine.yaml").write_text("precious")
-    assert ended("new", "mine") == 2
-    assert "mine.yaml is there already" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
-
-
-def test_init_makes_a_folder_whose_profile_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended("init", "study") == 0
     monkeypatch.chdir(folder / "study")
     assert ended("doctor", "cluster=site", "cluster.executor=local") == 0
     assert ended("init") == 2, "it is there already"
+    text = Path("sweep.sbatch").read_text()
+    assert "${PERFSWEEP:-perfsweep}" in text and "sbatch sweep.sbatch" in text and "slurm/" not in text
+    subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
 
 
 LAUNCHER = """
@@ -125,15 +125,6 @@ def test_a_launchers_file_that_slurm_would_refuse_is_named(
     assert "mine.yaml: cluster.nodes=0 must be at least 1" in capsys.readouterr().err
     assert ended("init", "--launcher=none.yaml") == 2
     assert "none.yaml cannot be read" in capsys.readouterr().err
-
-
-def test_the_batch_script_of_init_is_ours_with_the_command_on_path(folder: Path) -> None:
-    ended("init", ".")
-    text = (folder / "sweep.sbatch").read_text()
-    assert "${PERFSWEEP:-perfsweep}" in text
-    assert "sbatch sweep.sbatch" in text
-    assert "slurm/" not in text
-    subprocess.run(["bash", "-n", "sweep.sbatch"], check=True)
 
 
 def test_a_workflow_is_written_for_what_is_to_be_judged_and_for_nothing_else(

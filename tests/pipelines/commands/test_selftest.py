@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 from rich.console import Console
-from typed import ended
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.commands import selftest
@@ -44,12 +43,6 @@ def test_a_false_word_or_a_missed_delay_fails(place: int, verdict: Verdict) -> N
 def test_an_interval_that_misses_the_injected_delay_is_seen() -> None:
     assert resolution(3, Verdict.SLOWER, 1.02, 1.04).covered
     assert not resolution(3, Verdict.SLOWER, 1.04, 1.06).covered
-
-
-@pytest.mark.parametrize("budget", ["0", "inf"])
-def test_a_budget_that_is_no_time_is_refused(budget: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended("selftest", "--budget", budget) == 2
-    assert "--budget" in capsys.readouterr().err
 
 
 MACHINE = pl.DataFrame(

@@ -50,6 +50,7 @@ def test_an_override_is_spelled_for_hydra(typed: list[str], spelled: str) -> Non
         ("tune", ["workload=probe1d"], ["tune=probe1d"]),
         ("tune", ["workload=probe1d", "tune=none"], []),
         ("sweep", ["workload=probe1d"], ["sweep=probe1d/demo"]),
+        ("sweep", ["workload=probe1d", "--cfg", "job"], ["sweep=probe1d/demo"]),
         ("sweep", ["workload=probe1d", "sweep=placebo"], []),
         ("sweep", ["workload=digits"], []),
     ],

@@ -51,13 +51,3 @@ def test_a_purpose_is_a_comment_or_the_first_line_of_a_docstring(
     folder: Path, workload: str, purpose: str
 ) -> None:
     assert names.purpose(workload) == purpose
-
-
-def test_sweeps_of_a_workloads_own_come_first_and_each_once(folder: Path) -> None:
-    own, every = names.sweeps("mine:Own"), names.sweeps("digits")
-    assert own[0] == "quick" and "demo" not in own
-    assert every[0] == "demo" and {"ablation", "placebo"} <= set(every)
-    assert len(every) == len(set(every))
-    assert names.choices("sweep", "mine:Own") == own
-    assert names.choices("measure", "digits") == ["default", "precise", "quick"]
-    assert names.choices("workload", "digits").count("digits") == 1

@@ -69,8 +69,3 @@ def test_a_console_script_is_found_on_the_path(folder: Path) -> None:
 def test_a_line_that_starts_no_file_is_refused_with_what_to_do(line: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         read(line.split())
-
-
-@pytest.mark.parametrize("line", ["sweep workload=digits", "workload=digits", ""])
-def test_commands_are_no_such_lines(line: str) -> None:
-    assert not starts_a_script(line.split())

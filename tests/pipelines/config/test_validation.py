@@ -97,11 +97,6 @@ def test_a_mistake_in_a_workloads_own_field_names_it(values: dict[str, object], 
         validation.workload_config(registry.find("digits"), values)
 
 
-def test_what_yaml_reads_as_a_switch_is_meant_as_it_was_written() -> None:
-    written = OmegaConf.create({True: {False: 1}, 3: [{True: "x"}], "a": True})
-    assert validation.text_keys(written) == {"on": {"off": 1}, "3": [{"on": "x"}], "a": True}
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

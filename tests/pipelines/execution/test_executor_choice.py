@@ -72,19 +72,15 @@ def test_where_slurm_is_not_installed_a_sweep_for_it_is_refused_and_a_dry_run_sh
     assert choose(ClusterConfig(executor="slurm"), {}, dry_run=True).executor == "slurm"
 
 
-def test_a_login_node_without_a_gpu_plans_for_the_nodes_that_have_some() -> None:
-    cluster = ClusterConfig(gpus=2, gpu_type="a100")
-    assert planning_device(cluster, Choice("slurm"), Device()).count == 2
-    assert planning_device(cluster, Choice("slurm"), Device()).type == "cuda"
-    assert planning_device(cluster, Choice("local"), Device()) == Device()
-    assert planning_device(ClusterConfig(gpus=0), Choice("slurm"), Device()) == Device()
-
-
 def test_a_gpu_of_the_login_node_says_nothing_about_those_of_the_queue() -> None:
     small = Device("cuda", 1, "Tesla T4", 16 * 2**30, (7, 5))
     found = planning_device(ClusterConfig(gpu_type="h100"), Choice("slurm"), small)
     assert (found.name, found.capability, found.memory_bytes) == ("h100", None, 0)
     assert needs_tensor_cores(small) and needs_tensor_cores(found) is None
+    two = planning_device(ClusterConfig(gpus=2), Choice("slurm"), Device())
+    assert (two.type, two.count) == ("cuda", 2), "and that it has none says nothing either"
+    assert planning_device(ClusterConfig(gpus=2), Choice("local"), Device()) == Device()
+    assert planning_device(ClusterConfig(gpus=0), Choice("slurm"), Device()) == Device()
 
 
 def test_a_pack_without_a_core_of_its_own_is_said_and_the_remedy_named() -> None:

@@ -43,10 +43,6 @@ def made(*trials: tuple[str, Kind, int], **own: object) -> Progress:
     return progress
 
 
-def test_nothing_is_lacking_where_each_arm_has_all_and_seeds_are_drawn() -> None:
-    assert lacking(PLAN, made(*MADE)) == set()
-
-
 @pytest.mark.parametrize(
     ("lost", "packs"),
     [

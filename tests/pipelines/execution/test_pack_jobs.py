@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,25 +34,6 @@ def jobs(many: tuple[Manifest, Path], retry: tuple[str, ...] = (), **fields: Any
     cluster = ClusterConfig(**{"executor": "slurm", "gpus": 0, "cpus_per_task": 3, **fields})
     packs = list(manifest.packs)
     return pack_jobs.jobs_of(SweepFolder(path), manifest, packs, cluster, Device(), retry, Path("code"))
-
-
-def test_each_pack_has_a_job_with_its_command_and_log(many: tuple[Manifest, Path]) -> None:
-    manifest, path = many
-    made = jobs(many, ("oom",))
-    assert [job.name for job in made] == [pack.id for pack in manifest.packs]
-    first = made[0]
-    assert first.command == (
-        *(
-            sys.executable,
-            "-m",
-            "perfsweep.pipelines.own_code",
-            "perfsweep.pipelines.execution.pack",
-            str(path.absolute()),
-        ),
-        *("p000", "oom"),
-    )
-    assert first.log == SweepFolder(path).pack_dir("p000") / "log.txt"
-    assert (first.ranks, first.resources, first.gpus) == (1, {}, 0)
 
 
 def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tuple[Manifest, Path]) -> None:

@@ -1,4 +1,4 @@
-"""Which trials a pack runs, in which order, and what each of them is told."""
+"""How many trials a pack runs at once, and as which attempt."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from planned_sweeps import record
-from recorded import FAST, NAIVE, Built, build
+from recorded import FAST, Built, build
 
 from perfsweep.pipelines.execution import pack
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Kind, Outcome
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import Kind
 from perfsweep.workloads.api import Device
 
 
@@ -24,56 +24,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def bare(built: Built, start: str = "fork", **own: Any) -> Any:
-    """A pack that has no processes, of two arms and three rounds, of which nothing is finished."""
+    """A pack that has no processes, and of which nothing is finished."""
     run = object.__new__(PackRun)
-    progress = SimpleNamespace(other={}, seeds={}, timing={}, retired=lambda pack, arms: [])
-    progress.forget = lambda *words: None
-    progress.cadence_of = lambda arm, reference: None
-    progress.measured = lambda pack, number: pack.orders[number]
     given = {
         "folder": built.folder,
         "manifest": built.manifest,
         "pack": built.manifest.packs[0].model_copy(update={"start": start}),
-        "retry": frozenset(),
         "attempt": 4,
-        "progress": progress,
-        "advanced": False,
+        "progress": SimpleNamespace(other={}, timing={}),
         "_device": Device(),
-        "_nodes": None,
-        "_servers": SimpleNamespace(
-            seed=77, starter="starter", begin_round=lambda: None, starter_of=lambda cache_dir: cache_dir
-        ),
-        "_idle": None,
-        "_reference": NAIVE.id,
-        "_rare": {},
     }
     vars(run).update(given | own)
     return run
-
-
-@pytest.mark.parametrize(
-    ("replicate", "outcome", "retry", "retired", "runs"),
-    [
-        (0, None, (), False, True),
-        (0, Outcome.OK, (), False, False),
-        (0, Outcome.OOM, (), False, False),
-        (0, Outcome.OOM, (Outcome.OOM,), False, True),
-        (0, None, (), True, False),
-        (3, None, (), False, True),
-    ],
-)
-def test_a_trial_that_is_needed_once_is_run_unless_it_is_there_or_its_arm_ends_jobs(
-    replicate: int, outcome: Outcome | None, retry: tuple, retired: bool, runs: bool, built: Built
-) -> None:
-    run, asked = bare(built, retry=frozenset(retry), progress=Progress()), list[Any]()
-    if outcome is not None:
-        done = record(FAST.id, Kind.EVIDENCE, replicate=replicate, outcome=outcome)
-        run.progress.add(StoredTrial(Path(), done))
-    run.progress.retired = lambda pack, arms: arms if retired else []
-    run._trial = lambda *words: asked.append(words)
-    run.support(FAST, Kind.EVIDENCE, replicate)
-    assert asked == [(FAST, Kind.EVIDENCE, None, replicate)] * runs
-    assert run.advanced is runs
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,6 @@ def manifest(command: Callable) -> Manifest:
     return plan.make_plan(command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device())
 
 
-def test_what_may_still_run_is_named_without_the_job_that_compares(folder: SweepFolder) -> None:
-    assert (submitted.alive(folder), submitted.executor_of(folder)) == ({"slurm": []}, None)
-    submit(folder, "p001", "p000", COLLECT)
-    submit(folder, "p002", ended=True)
-    assert (submitted.alive(folder), submitted.executor_of(folder)) == ({"slurm": ["p000", "p001"]}, "slurm")
-
-
 def test_packs_that_lack_rounds_and_that_nobody_submitted_are_named(
     folder: SweepFolder, manifest: Manifest
 ) -> None:
@@ -90,7 +83,8 @@ def test_a_damaged_plan_is_written_anew_though_jobs_may_run(folder: SweepFolder,
 
 @pytest.mark.parametrize(("jobs", "words"), [(7, "p0, p1, p2, p3, p4 and 2 more may still run")])
 def test_what_may_run_elsewhere_is_not_measured_here_too(folder: SweepFolder, jobs: int, words: str) -> None:
-    submit(folder, *(f"p{n}" for n in range(jobs)))
+    submit(folder, *(f"p{n}" for n in range(jobs)), COLLECT)
+    submit(folder, "p9", ended=True)
     submitted.refuse_second_place(folder, "slurm")
     with pytest.raises(ConfigError) as refused:
         submitted.refuse_second_place(folder, "local")

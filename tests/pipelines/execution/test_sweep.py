@@ -102,24 +102,6 @@ def test_an_effect_has_its_ratio_within_its_interval_and_the_same_results(done: 
     assert result.parity is not None and result.parity.verdict is ParityVerdict.IDENTICAL
 
 
-def test_a_level_that_changes_nothing_is_inert_and_has_no_ratio(done: Done) -> None:
-    result = done.effect("idle", "on")
-    assert (result.word, result.ratio) == ("no effect", None)
-    assert result.note == "products is the same with and without it"
-
-
-def test_a_level_that_changes_results_beyond_its_class_is_different_however_fast(done: Done) -> None:
-    result = done.effect("sign", "wrong")
-    assert result.verdict is Verdict.DIFFERENT
-    assert "trace" in result.parity_text
-
-
-def test_what_cannot_act_here_is_unsupported_with_its_reason(done: Done) -> None:
-    result = done.effect("device_only", "on")
-    assert (result.word, result.ratio, result.note) == ("unsupported", None, "device_only=on: needs a GPU")
-    assert [one.text for one in result.rulings] == ["not measurable here: needs a CUDA device"]
-
-
 FAULTS = [
     ("raise", Outcome.FAILED, "the toy was told to raise"),
     ("kill", Outcome.FAILED, "SIGKILL"),

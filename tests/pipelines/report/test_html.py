@@ -27,7 +27,7 @@ from perfsweep.pipelines.config.types import (
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import html, markdown
-from perfsweep.pipelines.report.html import breakable, unbroken
+from perfsweep.pipelines.report.html import unbroken
 from perfsweep.pipelines.report.sentences import level_texts
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.provenance import Provenance, read_provenance
@@ -126,12 +126,6 @@ def test_a_quantity_stays_in_one_line(quantity: str) -> None:
     assert unbroken(
         f"compile=default ({quantity}), and more"
     ) == f"compile=default ({quantity}), and more".replace(quantity, quantity.replace(" ", "\xa0"))
-
-
-def test_a_name_breaks_after_its_separators_and_stays_text() -> None:
-    assert breakable("grad_checkpointing=on, <b> 3 us") == (
-        "grad_<wbr>checkpointing=<wbr>on, &lt;b&gt; 3\xa0us"
-    )
 
 
 HOSTILE = "</td></title></script></svg><hostile onload='alert(1)'>|`&amp;"

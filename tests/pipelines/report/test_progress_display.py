@@ -115,11 +115,12 @@ def test_a_dry_run_has_a_line_for_each_effect_with_its_base(manifest: Manifest) 
 
 def test_the_first_failure_of_an_arm_is_shown_once_with_its_reason(manifest: Manifest) -> None:
     failures = [
-        event(manifest, 1, Outcome.FAILED, "RuntimeError: broken\nmore", number) for number in range(3)
+        event(manifest, 1, Outcome.FAILED, "RuntimeError: broken\nmore", number) for number in range(2)
     ]
     text = shown(manifest, failures)
     assert text.count("work=single: failed: RuntimeError: broken") == 1
     assert "\nmore" not in text and " more" not in text
+    assert "work=single: not started again; 5 trials fewer\n" in text, "it is retired"
 
 
 def test_a_log_file_gets_a_line_at_most_every_ten_seconds(
@@ -175,12 +176,6 @@ def test_an_adaptive_sweep_is_never_said_to_take_longer_than_its_budget(
     trials = [*SUPPORT[:2], (Kind.COUNTING, 90.0), *SUPPORT[3:], *3 * [(Kind.TIMING, 10.0)]]
     lines = lines_of_a_log(limited, trials, monkeypatch)
     assert lines[5].endswith("about 0:02:15 left") and lines[8].endswith("about 0:01:45 left")
-
-
-def test_an_arm_that_is_retired_says_so_and_leaves_the_count(manifest: Manifest) -> None:
-    text = shown(manifest, [event(manifest, 1, Outcome.OOM, "too large", number) for number in range(2)])
-    assert text.count("work=single: oom: too large\n") == 1
-    assert "work=single: not started again; 5 trials fewer\n" in text
 
 
 def test_rounds_that_are_repeated_make_the_count_longer_and_are_named_once(manifest: Manifest) -> None:

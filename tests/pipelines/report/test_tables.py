@@ -11,7 +11,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis.arm_records import CounterChange
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
-from perfsweep.pipelines.analysis.columns import Column, Style, Where
+from perfsweep.pipelines.analysis.columns import Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
@@ -24,7 +24,7 @@ from perfsweep.pipelines.report.tables import (
     effects_table,
     oracle_columns,
 )
-from perfsweep.pipelines.report.terminal_table import fitting_columns, print_table, show
+from perfsweep.pipelines.report.terminal_table import print_table, show
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
@@ -110,30 +110,6 @@ def test_oracle_checks_stand_under_their_bounds_and_what_fails_stands_out() -> N
     assert styles == [[Style.ALARM, Style.PLAIN, Style.PLAIN], [Style.PLAIN, Style.ALARM, Style.PLAIN]]
 
 
-SAME = ParityResult(ParityVerdict.IDENTICAL, Parity.EXACT)
-GROUPED = (
-    effect("off", 1.2, verdict=Verdict.SLOWER),
-    LOST,
-    effect("on", 0.8, parity=SAME),
-    FAST,
-    FASTER,
-    effect("best", 0.7, parity=SAME),
-)
-
-
-@pytest.mark.parametrize("where", [Where.TERMINAL, Where.HTML, Where.MARKDOWN])
-def test_effects_stand_below_what_to_do_about_them_and_those_without_a_time_come_last(where: Where) -> None:
-    (table,) = answer_tables(comparison(*GROUPED), where)
-    assert table.of_effects
-    assert [(heading, [row.effect.level for row in own]) for heading, own in table.grouped()] == [
-        ("TURN ON", ["best", "on"]),
-        ("RESULTS NOT CHECKED", ["a", "b"]),
-        ("LEAVE OFF", ["off"]),
-        ("NO TIME", ["c"]),
-    ]
-    assert ("verdict" in headings(table)) is (where is not Where.TERMINAL), "the heading says it there"
-
-
 @pytest.mark.parametrize("design", ["chain", "ladder", "placebo"])
 def test_steps_and_sizes_keep_the_order_of_the_plan_and_say_their_verdicts(design: str) -> None:
     planned = (effect("1", 1.2, design, verdict=Verdict.SLOWER), effect("2", 0.5, design))
@@ -168,24 +144,6 @@ def test_counters_that_differ_name_their_arm_once() -> None:
         ["", "flips", "0", "0.25"],
         ["b=1", "products", "4,000", "12,345"],
     ]
-
-
-ROWS = ("first", "second")
-NAME: Column[str] = Column("name", "name", text=lambda row: f"the {row} of two names", width=12)
-COLUMNS = (
-    NAME,
-    Column("time", "time", text=lambda row: "-12.5 %", kind=float),
-    Column("memory", "memory", text=lambda row: "+100.1 MB", kind=float, drop=2),
-    Column("compile", "compile", text=lambda row: "12.5 s", kind=float, drop=1),
-)
-
-
-@pytest.mark.parametrize(
-    ("room", "keys"),
-    [(80, ["name", "time", "memory", "compile"]), (40, ["name", "time", "memory"]), (30, ["name", "time"])],
-)
-def test_columns_leave_a_narrow_terminal_in_the_order_they_declare(room: int, keys: list[str]) -> None:
-    assert [column.key for column in fitting_columns(COLUMNS, ROWS, room)] == keys
 
 
 def test_a_failure_says_what_raised_and_where_its_log_lies_in_one_piece() -> None:

@@ -10,7 +10,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
-from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
+from perfsweep.pipelines.report.version_answer import Answer, Side, judged
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.pipelines.versions.bisection import Mark
@@ -64,11 +64,6 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
         "slower: worktree against main (0123456789), 1.10x slower [1.08 .. 1.12]"
         " (12 rounds, 143 s); results identical"
     )
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(99.0, "99 s"), (100.0, "2 min"), (6000.0, "1.7 h")])
-def test_a_time_that_somebody_waits_for_is_told_in_the_unit_that_suits_it(seconds: float, text: str) -> None:
-    assert duration_of(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -170,33 +165,6 @@ LAST = (4, WITH)
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict", "status", "suspects"),
-    [
-        (bisected(LAST, (2, WITH), (1, WITHOUT)), "found", DONE, [2]),
-        (bisected(LAST, (2, WITH), (0, WITHOUT)), "range", UNDECIDED, [1, 2]),
-        (bisected(LAST, (2, SKIPPED), (3, WITH), (1, WITHOUT)), "range", UNDECIDED, [2, 3]),
-        (bisected((4, WITHOUT)), "nothing to find", SOME_FAILED, []),
-        (bisected((4, OPEN)), "undecided", UNDECIDED, []),
-        (bisected(candidates=(), commits=2), "nothing to find", SOME_FAILED, []),
-    ],
-)
-def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
-    found: BisectAnswer, verdict: str, status: int, suspects: list[int]
-) -> None:
-    assert (found.verdict, found.status) == (verdict, status)
-    assert found.suspects == tuple(LINE[place] for place in suspects)
-    assert found.as_json()["first"] == (
-        {
-            "commit": LINE[suspects[0]].hash,
-            "subject": LINE[suspects[0]].subject,
-            "parents": [*LINE[suspects[0]].parents],
-        }
-        if verdict == "found"
-        else None
-    )
-
-
-@pytest.mark.parametrize(
     ("found", "line"),
     [
         (
@@ -223,19 +191,6 @@ def test_the_first_commit_is_found_or_one_of_some_or_there_is_none(
 def test_the_answer_is_one_line(found: BisectAnswer, line: str) -> None:
     said = found.line.replace(" (8 rounds, 30 s)", "")
     assert said == line
-
-
-def test_the_log_has_every_step_and_what_cannot_be_told_apart() -> None:
-    found = bisected(LAST, (2, SKIPPED), (3, WITH), (1, WITHOUT))
-    assert list(found.log) == [
-        '1. 5555555555 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 5"',
-        '2. 3333333333 skipped: no build  "change 3"',
-        '3. 4444444444 1.10x slower [1.08 .. 1.12], 12 rounds, 41 s  "change 4"',
-        '4. 2222222222 no difference 1.000x [0.990 .. 1.010], 8 rounds, 30 s  "change 2"',
-        "2 of 7 commits have the code of the one before",
-        "not told apart: 3333333333: skipped: no build",
-    ]
-    assert "have the code" not in "".join(bisected(LAST, (3, WITHOUT), commits=5).log)
 
 
 def test_a_merge_that_is_found_names_the_branch_that_it_brought_in() -> None:

@@ -46,19 +46,14 @@ def names(found: tree.Tree) -> dict[str, str]:
     return {str(file.relative_to(root)): text.decode() for file, text in found.files.items()}
 
 
-def test_a_commit_has_its_own_code_and_the_checkout_what_is_not_committed(root: Path) -> None:
-    repository = Repository.of(root / "train.py")
-    assert names(tree.read(repository, "first")) == {"train.py": "A = 1\n", "old.py": ""}
+def test_a_version_has_its_own_code_and_an_export_names_what_the_checkout_has_beside_it(
+    root: Path, tmp_path: Path
+) -> None:
+    before, repository = state(root), Repository.of(root / "train.py")
     assert names(tree.read(repository, "HEAD")) == {"train.py": "A = 2\n", "pkg/new.py": "N = 1\n"}
     here = names(tree.read(repository, "worktree"))
     assert here == {"train.py": "A = 3\n", "pkg/new.py": "N = 1\n", "fresh.py": ""}
-
-
-def test_an_export_holds_the_version_and_names_what_the_checkout_has_beside_it(
-    root: Path, tmp_path: Path
-) -> None:
-    before = state(root)
-    tree.export(tree.read(Repository.of(root / "train.py"), "first"), tmp_path / "copies")
+    tree.export(tree.read(repository, "first"), tmp_path / "copies")
     copies = Snapshot(tmp_path / "copies")
     assert {file: copy.read_text() for file, copy in copies.copies.items()} == {
         root / "train.py": "A = 1\n",

@@ -249,14 +249,11 @@ def test_the_sweep_has_the_toggles_that_can_act_and_no_others() -> None:
     sweep = composed(lines[3])
     assert sweep.axes == {name: LEVELS[name] for name in ("amp", "compile", "optimizer")}
     assert (sweep.workload["args"], sweep.workload["every"]) == ("'--lr=1 2'", 2)
+    lines = told(dict.fromkeys(LEVELS, "no"))
+    assert [line.split()[1] for line in lines if line.startswith("  perfsweep")] == ["profile"]
 
 
 def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration_is() -> None:
     lines = told({}, "--lr=1", "a b")
     assert lines[0].startswith("next: what wins together, as a patch, in about ")
     assert lines[1] == "  perfsweep tune train.py workload.every=2 -- --lr=1 'a b'"
-
-
-def test_where_nothing_can_act_only_a_profile_is_offered() -> None:
-    lines = told(dict.fromkeys(LEVELS, "no"))
-    assert [line.split()[1] for line in lines if line.startswith("  perfsweep")] == ["profile"]

@@ -116,13 +116,9 @@ def able(obstacles: dict[str, str], *toggles: str) -> dict[str, list[object]]:
     return tuning.able(TuneConfig(levels=LEVELS, toggles=list(toggles)), Script.toggles, obstacles)  # type: ignore[arg-type]
 
 
-def test_levels_that_cannot_act_are_not_tried() -> None:
+def test_levels_that_cannot_act_are_not_tried_and_a_toggle_that_there_is_not_is_named() -> None:
     obstacles = {"amp": "it autocasts itself", "num_workers=0": "it has none already"}
     assert able(obstacles) == {"optimizer": ["fused", "foreach"], "num_workers": [2]}
-    assert able({**obstacles, "optimizer": "no", "num_workers=2": "no"}) == {}
-
-
-def test_a_toggle_that_there_is_not_is_named() -> None:
     with pytest.raises(ConfigError, match=r"tune\.toggles=optimiser: it is no toggle\..* optimizer"):
         able({}, "optimiser")
 
