@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
+from perfsweep.pipelines.store.attempts import vanished
 from perfsweep.pipelines.store.files import refusal
-from perfsweep.pipelines.store.locks import vanished
 from perfsweep.pipelines.store.records import TrialRecord
 
 LEAST_BYTES, LEAST_FILES = 2**16, 16

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
-from perfsweep.pipelines.store.locks import AtWork
+from perfsweep.pipelines.store.attempts import AtWork
 from perfsweep.pipelines.store.records import (
     Failure,
     Outcome,

@@ -39,9 +39,9 @@ from perfsweep.pipelines.execution.spawn import ServerLost, end, failure_of, fix
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.attempts import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.kept import arms_without, kept_folder
-from perfsweep.pipelines.store.locks import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress

@@ -12,17 +12,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.locks import holding, own_folder
 from perfsweep.pipelines.publish.content import RunContent
 from perfsweep.pipelines.publish.offline import published_before, write_offline
 from perfsweep.pipelines.publish.pool import ASIDE, READY, WAIT_S, WAITING
@@ -30,14 +30,11 @@ from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import key_may_go_to
 from perfsweep.pipelines.publish.upload import Server, upload
-from perfsweep.pipelines.store.locks import holding
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.pipelines.trial.parent import die_with_parent
 from perfsweep.pipelines.worker_process import answers
 
 BUSY = "another publisher is writing it"
-
-_ALIVE = "alive"
 
 
 class Publisher:
@@ -95,7 +92,7 @@ def publisher(runs: SweepRuns, server: str | None, *, alone: bool = False) -> It
     killed. Sockets stay in TMPDIR: the way to a sweep may be too long for one.
     """
     sent = server is not None and key_may_go_to(server, os.environ)
-    with staging(runs.folder.wandb_dir) as aside, own_environment(aside, server, credentials=sent):
+    with own_folder(runs.folder.wandb_dir, ASIDE) as aside, own_environment(aside, server, credentials=sent):
         if alone:
             tempfile.tempdir = str(aside)
         try:
@@ -127,40 +124,6 @@ def _uploads(folder: SweepFolder) -> dict[str, str]:
     """What the last upload of each run has left in its lock."""
     locks = _lock_file(folder, "").iterdir()
     return {lock.name: lock.read_text(errors="replace") for lock in locks if lock.is_file()}
-
-
-@contextmanager
-def staging(place: Path) -> Iterator[Path]:
-    """A folder below `place` for a publisher's own files; folders of publishers that were killed go first."""
-    place.mkdir(parents=True, exist_ok=True)
-    for left in place.glob(f"{ASIDE}*"):
-        _clear(left)
-    with ExitStack() as ends:
-        yield _own_folder(place, ends)
-
-
-def _own_folder(place: Path, ends: ExitStack) -> Path:
-    """Make a folder with a lock in it; again where another publisher took it for one that was left."""
-    while True:
-        aside = tempfile.TemporaryDirectory(prefix=ASIDE, dir=place, ignore_cleanup_errors=True)
-        taken = Path(ends.enter_context(aside)) / f"{_ALIVE}.tmp"
-        with suppress(FileNotFoundError):
-            if not ends.enter_context(holding(taken)):
-                taken.replace(taken.with_suffix(""))  # no process sees the name before the lock is held
-                return taken.parent
-
-
-def _clear(left: Path) -> None:
-    """Remove a folder whose lock no process holds, or that has none: its maker makes another."""
-    locks = [left / name for name in (_ALIVE, f"{_ALIVE}.tmp")]
-    with suppress(OSError):
-        lock = next(filter(Path.exists, locks), None)
-        if lock is None:
-            left.rmdir()
-            return
-        with holding(lock) as other:
-            if not other:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def main(arguments: list[str]) -> int:

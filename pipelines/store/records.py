@@ -23,12 +23,9 @@ one step; of two writers of a result the first wins.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -36,6 +33,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from perfsweep.pipelines.locks import folder_to_read_in, remove_read
 from perfsweep.pipelines.store.files import (
     append_line,
     json_line,
@@ -371,13 +369,12 @@ ROOM_BYTES = 2**22
 
 def readable(folder: SweepFolder) -> SweepFolder:
     """The folder, with tables and reports in one that goes with this process if they cannot be written."""
+    remove_read()
     places = (folder.path, *(one for one in (folder.tables_dir, folder.report_file) if one.exists()))
     disk = os.statvfs(folder.path)
     if disk.f_bavail * disk.f_frsize >= ROOM_BYTES and all(os.access(place, os.W_OK) for place in places):
         return folder
-    aside = tempfile.mkdtemp(prefix="perfsweep-read-")
-    atexit.register(shutil.rmtree, aside, ignore_errors=True)
-    return SweepFolder(folder.path, aside, kept=False)
+    return SweepFolder(folder.path, folder_to_read_in(), kept=False)
 
 
 def opened(path: str, output: Path | str | None = None) -> tuple[SweepFolder, Manifest]:

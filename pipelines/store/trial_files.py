@@ -5,13 +5,11 @@ Their names are in `perfsweep.pipelines.store.records`, whose reader validates w
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
+from perfsweep.pipelines.locks import folder_to_read_in
 from perfsweep.pipelines.store.files import (
     json_object,
     read_arrays,
@@ -227,9 +226,8 @@ def packed_trials(sweep: Path) -> Path | None:
 
 @functools.cache
 def _unpacked(file: Path, changed_ns: int) -> Path:
-    place = Path(tempfile.mkdtemp(prefix="perfsweep-read-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    root = place / file.parent.name / PACKED  # what is said of one of its files names it as it lies
+    # what is said of one of its files names it as it lies
+    root = folder_to_read_in() / file.parent.name / PACKED
     with _packed(file) as packed:
         for name in packed.namelist():
             (root / name).parent.mkdir(parents=True, exist_ok=True)

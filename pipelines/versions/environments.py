@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from perfsweep.pipelines.locks import OTHER, holding
 from perfsweep.pipelines.store.files import write_atomically
-from perfsweep.pipelines.store.locks import OTHER, holding
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.workloads.errors import ConfigError
 

@@ -20,7 +20,7 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import Child, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.locks import Superseded
+from perfsweep.pipelines.store.attempts import Superseded
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_evidence
 from perfsweep.slurm.errors import ClusterError

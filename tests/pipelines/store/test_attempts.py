@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, begun, manifest, pack
 
-from perfsweep.pipelines.store.locks import (
+from perfsweep.pipelines.store.attempts import (
     AtWork,
     Superseded,
     advanced,

@@ -208,3 +208,14 @@ def test_the_archive_taken_last_is_the_latest(tmp_path: Path):
         code_snapshot.digest(tmp_path / name / "x") for name in ("a" * 12, "sources-0", "a" * 11, "G" * 12)
     ]
     assert named == ["a" * 12, None, None, None]
+
+
+def test_a_job_imports_what_the_archive_holds_from_the_disk_of_its_node(archive: Path, tmp_path: Path):
+    (tmp_path / "slurm/element.py").write_text("answer = 43\n")  # the checkout goes on
+    place = own(tmp_path / "disk") / archive.parent.name
+    for _ in range(2):
+        assert (
+            imported(archive, tmp_path / "disk", ANSWER).stdout == f"42 {place}/perfsweep/slurm/element.py\n"
+        )
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert not list(place.rglob(".*")), "no half file is left"

@@ -9,14 +9,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.store import locks
+from perfsweep.pipelines import locks
+from perfsweep.pipelines.locks import holding, own_folder
+from perfsweep.pipelines.store import attempts, records
+from perfsweep.pipelines.store.attempts import Taken, locked
 from perfsweep.pipelines.store.files import write_once
-from perfsweep.pipelines.store.locks import Taken, holding, locked
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.slurm import element
 from perfsweep.workloads.errors import ConfigError
@@ -161,7 +165,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
     folder: SweepFolder, dead: int, name: str
 ) -> None:
     gone, kept = (made(folder, name.format(pid=pid)) for pid in (dead, os.getpid()))
-    locks.remove_leftovers(folder)
+    attempts.remove_leftovers(folder)
     assert kept.exists() and not gone.exists()
     assert (folder.path / "trials/a/p000-r000-a0/record.json").exists()
 
@@ -169,7 +173,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
 def test_what_elements_of_an_array_left_goes(folder: SweepFolder) -> None:
     names = ("submissions/abc/.0.end-0.json.0badc0de.tmp", "submissions/12_submitted.pkl.save_tmp")
     gone, kept = [made(folder, name) for name in names], made(folder, "submissions/abc/0.end-0.json")
-    locks.remove_leftovers(folder)
+    attempts.remove_leftovers(folder)
     assert kept.exists() and not any(file.exists() for file in gone)
 
 
@@ -180,7 +184,7 @@ def test_scratch_of_a_trial_goes_with_its_process(
     trial = folder.path / "trials/a/p000-r000-a0"
     made(folder, "trials/a/p000-r000-a0/scratch/rank0/large")
     (trial / "status.json").write_text(json.dumps({"stage": "timing", "pid": os.getpid() if alive else dead}))
-    locks.remove_leftovers(folder)
+    attempts.remove_leftovers(folder)
     assert (trial / "scratch").exists() is stays
 
 
@@ -190,5 +194,98 @@ def test_scratch_on_a_disk_of_a_node_goes_as_a_link_and_nothing_behind_it(
     disk = tmp_path / "disk"
     disk.mkdir()
     (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(disk)
-    locks.remove_leftovers(folder)
+    attempts.remove_leftovers(folder)
     assert disk.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()
+
+
+OWN = ".own-"
+HOLD = """
+import sys, time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from perfsweep.pipelines.locks import own_folder
+with own_folder(Path(sys.argv[1]), sys.argv[2]) as own:
+    print(own, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_folder_of_a_killed_process_is_cleared_away_and_that_of_a_living_one_is_not(
+    tmp_path: Path,
+) -> None:
+    processes = [
+        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path), OWN], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        dead, living = (Path(process.stdout.readline().strip()) for process in processes if process.stdout)
+        processes[0].send_signal(signal.SIGKILL)
+        processes[0].wait()
+        assert dead.exists()
+        with own_folder(tmp_path, OWN) as mine:
+            assert not dead.exists()
+            assert living.exists()
+            assert mine.exists()
+        assert not mine.exists()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("files", [(), ("alive", "run.log")], ids=str)
+def test_the_folder_of_a_process_that_was_killed_while_it_began_is_cleared_away(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    left = tmp_path / f"{OWN}left"
+    left.mkdir()
+    for name in files:
+        (left / name).touch()
+    with own_folder(tmp_path, OWN) as mine:
+        assert [*tmp_path.iterdir()] == [mine]
+
+
+def test_a_process_whose_folder_was_cleared_away_before_it_had_the_lock_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+
+    def late(file: Path) -> AbstractContextManager[str]:
+        seen.append(file.parent)
+        if len(seen) == 1:
+            with own_folder(tmp_path, OWN):  # another process, which finds no one there
+                assert not file.parent.exists()
+        return holding(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(locks, "holding", lambda file: late(file) if not seen else holding(file))
+        with own_folder(tmp_path, OWN) as mine:
+            assert mine.exists() and mine != seen[0]
+            assert [*tmp_path.iterdir()] == [mine]
+
+
+READ = """
+import time
+from perfsweep.pipelines.locks import folder_to_read_in
+print(folder_to_read_in(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_a_killed_command_read_aside_goes_when_the_next_one_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    words, there = [sys.executable, "-c", READ], {**os.environ, "TMPDIR": str(tmp_path)}
+    started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=there) for _ in range(2)]
+    try:
+        dead, living = (Path(process.stdout.readline().strip()) for process in started if process.stdout)
+        (dead / "report.html").touch()
+        started[0].send_signal(signal.SIGKILL)
+        started[0].wait()
+        records.readable(SweepFolder(tmp_path))
+        assert [*tmp_path.iterdir()] == [living]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()

@@ -365,3 +365,36 @@ def test_a_machine_that_timed_nothing_to_the_end_is_not_the_one_that_counts(tmp_
     found = read_progress(folder, plan)
     assert (found.machine, found.elsewhere) == ({"device": "one"}, [])
     assert len(found.every) == 3, "what was found out elsewhere stays"
+
+
+def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
+    sweep = build(tmp_path / "demo")
+    (pack,) = sweep.manifest.packs
+    before = read_progress(sweep.folder, sweep.manifest)
+    assert before.timing and 0 not in before.unfinished_rounds(pack)
+    newer = sweep.manifest.sweep.model_copy(update={"code": "changed"})
+    progress = read_progress(sweep.folder, sweep.manifest.model_copy(update={"sweep": newer}))
+    assert set(progress.left_out) == {"other code"}
+    assert progress.unfinished_rounds(pack)[0] == 0
+    assert not progress.timing
+
+
+def test_of_trials_that_are_needed_once_the_latest_attempt_counts_in_whatever_order_they_are_read() -> None:
+    for kind, place in ((Kind.EVIDENCE, "other"), (Kind.QUALITY, "trainings")):
+        for order in ((2, 10, 1), (10, 1, 2)):
+            found = planned_sweeps.progress(
+                *(planned_sweeps.record(A, kind, attempt=attempt) for attempt in order)
+            )
+            (only,) = getattr(found, place).values()
+            assert only.record.attempt == 10
+
+
+def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
+    folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
+    for number in (0, 3):
+        kept(folder, plan, planned_sweeps.NAIVE, number)
+    (planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=1) / "record.json").write_text("{")
+    planned_sweeps.begun(folder, plan, planned_sweeps.NAIVE, round=2)
+    found = read_progress(folder, plan)
+    assert [one.record.round for one in found.every] == [0, 3]
+    assert len(found.damaged) == 1 and "-r001-a0/record.json" in found.damaged[0]

@@ -176,3 +176,11 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
         # Rounding of one iteration, not what whole runs have piled up.
         low, high = (1e-4, 4e-2) if effect.toggle == "amp" else (0.0, 1e-6)
         assert all(low <= d.value <= high for d in replays), result
+
+
+def test_the_same_training_replays_bit_for_bit_however_far_it_had_drifted(recorded) -> None:
+    reference, folder = recorded
+    net = Net()
+    for _ in range(3):
+        net.step()
+    assert judged(reference, replay.repeat(net.training, net.step, folder)).verdict is ParityVerdict.IDENTICAL

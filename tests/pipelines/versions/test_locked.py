@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.store.locks import holding
+from perfsweep.pipelines.locks import holding
 from perfsweep.pipelines.versions import environments
 from perfsweep.workloads.errors import ConfigError
 

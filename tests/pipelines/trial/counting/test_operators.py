@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity, summary
+from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity, covered, summary
 from perfsweep.pipelines.trial.counting.operators import OperatorCalls
 from perfsweep.pipelines.trial.timing.clock import DeviceClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder
@@ -125,3 +127,8 @@ def test_a_device_that_waits_for_its_host_is_seen_idle() -> None:
     found = activity.result(20, 20.0)
     assert found["kernel_launches"] is not None and found["kernel_launches"] >= 1
     assert found["device_busy_ns"] is not None and 0 < found["device_busy_ns"] < 1e6
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted).map(tuple), max_size=12))
+def test_the_union_is_what_counting_points_says(spans: list[tuple[int, int]]) -> None:
+    assert covered(spans) == len({point for start, end in spans for point in range(start, end)})

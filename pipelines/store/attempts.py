@@ -8,7 +8,6 @@ round.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
@@ -18,8 +17,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from perfsweep.pipelines.locks import OTHER, holder, holding, our_name
 from perfsweep.pipelines.store.files import write_once
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import (
@@ -35,9 +34,6 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.pipelines.store.trial_schema import JOB_OOM
 from perfsweep.workloads.errors import ConfigError
-
-_NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP))
-"""What flock says on file systems without locks, such as Lustre mounted without them."""
 
 
 class Taken(ConfigError):
@@ -64,21 +60,11 @@ def locked(folder: SweepFolder, otherwise: str = "") -> Iterator[None]:
     with holding(file) as other:
         if other:
             problem = f"{folder.path} is being measured by another command"
-            who = _holder(_owner(file)) if other == OTHER else other
+            who = holder(file) if other == OTHER else other
             raise Taken(f"{problem}; wait for it, or give this one a name={who}")
         with suppress(OSError):  # on a full disk it is held without a name
-            file.write_text(_ours())
+            file.write_text(our_name())
         yield
-
-
-def _holder(owner: dict[str, Any]) -> str:
-    """Who has a lock, and that it will keep it where something has stopped it."""
-    if not owner or not _lives(owner):
-        return ""  # it has not written its name yet
-    here = owner.get("host") == socket.gethostname()
-    stopped = here and _state(owner.get("pid"))[:1] == ["T"]
-    on = f", which is stopped: `kill -CONT {owner['pid']}` lets it go on" if stopped else ""
-    return f" ({_named(owner)}{on})"
 
 
 def cannot_write(folder: SweepFolder, error: OSError, otherwise: str = "") -> ConfigError:
@@ -94,92 +80,6 @@ def vanished(path: Path) -> OSError:
     return OSError(
         errno.ENOENT, "it was moved or deleted, or its disk unmounted, during the sweep", str(path)
     )
-
-
-OTHER = " "
-"""Who has a lock, where the file system does not say."""
-
-
-@contextmanager
-def holding(file: Path) -> Iterator[str]:
-    """Hold the lock of a file; yields "" where it is ours, else what is to be said of who has it."""
-    with file.open("a") as lock:  # keeps its content
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield OTHER
-            return
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            with _owning(file.with_name(f"{file.stem}.owner")) as other:
-                yield other
-            return
-        yield ""
-
-
-@contextmanager
-def _owning(file: Path) -> Iterator[str]:
-    """Hold a file that names us; one that a dead process of this machine left is replaced."""
-    if not _create(file) and (_lives(owner := _owner(file)) or not _replace(file)):
-        yield f" ({_named(owner)}; this file system has no locks: where it has died, delete {file})"
-        return
-    try:
-        yield ""
-    finally:
-        file.unlink(missing_ok=True)
-
-
-def _replace(file: Path) -> bool:
-    file.unlink(missing_ok=True)
-    return _create(file)
-
-
-def _create(file: Path) -> bool:
-    """Create a file that names us in one step; False where it is there already."""
-    try:
-        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-    except FileExistsError:
-        return False
-    with os.fdopen(handle, "w") as out:
-        out.write(_ours())
-    return True
-
-
-def _ours() -> str:
-    ours = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
-    return json.dumps(ours)
-
-
-def _named(owner: dict[str, Any]) -> str:
-    return f"process {owner.get('pid', '?')} on {owner.get('host', '?')}"
-
-
-def _owner(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}  # it is being written, or has just been given back
-    return values if isinstance(values, dict) else {}
-
-
-def _lives(owner: dict[str, Any]) -> bool:
-    """Whether a process may be alive: of those on other machines nothing is known."""
-    return owner.get("host") != socket.gethostname() or owner.get("started") == _started(owner.get("pid"))
-
-
-def _started(pid: Any) -> str | None:
-    """When a process of this machine started, in ticks since it booted; None where there is none."""
-    fields = _state(pid)
-    return fields[19] if len(fields) > 19 else None
-
-
-def _state(pid: Any) -> list[str]:
-    """What the kernel says of a process of this machine, from its state on; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 class Superseded(BaseException):
