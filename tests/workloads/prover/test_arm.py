@@ -5,11 +5,21 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
 
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.corruption import Corruptor, Source
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
-from perfsweep.workloads.prover.reference import Reference
-from perfsweep.workloads.prover.variants import TOGGLES, VARIANTS, arm
+from perfsweep.workloads.prover.maths.results import Results
+from perfsweep.workloads.prover.oracle.resolution import Resolver, Scorer, play
+from perfsweep.workloads.prover.reference import Queue, Reference
+from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm
+
+NATIVE = {**FAST, "expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 SHAPE = PolicyShape(embedding=3, width=5, layers=1)
@@ -22,9 +32,9 @@ def kb(knowledge):
     return knowledge("p(a,b) p(b,c)", "p(X,Y) <- p(X,Z), p(Z,Y)\np(X,Y) <- p(Y,X)")
 
 
-def made(kb, **levels: str | int) -> Reference:
+def made(kb, seed: int = 0, **levels: str | int) -> Reference:
     own = {**BASE, **levels}
-    return arm(own)(own, kb, make_weights(SHAPE, kb.vocabulary, 0), SHAPE)
+    return arm(own)(own, kb, make_weights(SHAPE, kb.vocabulary, seed), SHAPE)
 
 
 def test_the_naive_arm_is_the_reference_and_nothing_else() -> None:
@@ -63,3 +73,94 @@ def test_memory_is_that_of_the_levels(kb, levels, memory) -> None:
     found = made(kb, **levels).memory
     assert {name: getattr(found, name) for name in memory} == memory
     assert (found.width, found.columns) == (5, 3)
+
+
+SPACE = Space(TOGGLES, ProverConfig(), Device(compiler=True))
+BRIEF = {"early_exit_all": "sync", "slab_size": 7, "rule_pairs": "exact", "pack_width": "tight"}
+"""What makes the naive path short."""
+LONG_WALKS = 286
+"""A seed of weights with walks of 1 to 10 steps, of which no two do the same for long."""
+ARMS = {
+    f"{toggle.name}={level.value}": {**BRIEF, toggle.name: level.value}
+    for toggle in TOGGLES
+    for level in toggle.levels[1:]
+    if level.unsupported(Device(compiler=True)) is None and toggle.name not in SILENT | {"compile"}
+}
+ARMS |= {
+    "naive": {},
+    "fast": {**FAST, "slab_size": 3},
+    "native": {**NATIVE, "slab_size": 3},
+    "screened": {**NATIVE, **BRIEF, "refill": "off", "screen16": "on"},
+}
+FACTS = "p(a,b) p(b,c) p(c,d) p(d,e) p(e,b) q(b,a) q(d,b) q(c,c) q(a,e) r(a,a) r(e,c)"
+RULES = """
+    s(X,Z) <- p(X,Y), s(Y,Z)
+    s(X,Y) <- q(Y,X)
+    s(X,X) <- r(X,Y), p(Y,Z), q(Z,Y)
+    r(X,Y) <- s(Y,X), q(X,Z)
+    q(X,Z) <- p(X,Y), p(Y,Z)
+"""
+
+
+class Counting(Resolver):
+    """The oracle, which counts successors that it lists, and rules and facts that a goal is paired with."""
+
+    listed = rules_tried = facts_tried = 0
+
+    def successors(self, state, query, history):
+        found, cut = super().successors(state, query, history)
+        goal = state[0]
+        self.listed += len(found) - 1
+        self.rules_tried += len(self.heads[goal[0]])
+        self.facts_tried += sum(
+            all(one == term or self.is_variable(term) for one, term in zip(fact, goal, strict=True))
+            for fact in self.by_predicate[goal[0]]
+        )
+        return found, cut
+
+
+@pytest.fixture(scope="module")
+def walked():
+    """The walks of the oracle, once for all arms, which are given the same candidates and weights."""
+    return []
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_walks_of_every_arm_are_the_oracles(knowledge, walked, name) -> None:
+    kb, log, results = knowledge(FACTS, RULES), [], Results(torch.device("cpu"), traces=True)
+    levels = SPACE.closure(ARMS[name])
+    own, size = made(kb, LONG_WALKS, **levels), levels["slab_size"]
+    queries = torch.tensor([kb.vocabulary.encode(("s", *pair)) for pair in ("ad", "cc", "ee")])
+    source = Source(own.draws(Corruptor(kb, "both", 4, 1), queries), queries[:0])
+    own.begin_job()
+    list(own.schedule(Queue(source, results, log.append, None if size == "all" else size, budget=10**9)))
+    if not walked:
+        plain, weights = resolver_of(kb), {key: one.double().numpy() for key, one in own.weights.items()}
+        oracle = Counting(plain.known, plain.rules, plain.constants, plain.predicates)
+        asked = map(tuple, Corruptor(kb, "both", 4, 1).together(queries).atoms.tolist())
+        walked += [oracle, [play(oracle, Scorer(weights, SHAPE.layers), atom) for atom in asked]]
+    (oracle, walks), found = walked, results.arrays()
+    for field in ("success", "depth", "ambiguous"):
+        assert found[field].tolist() == [getattr(walk, field) for walk in walks]
+    assert [tuple(row[row >= 0]) for row in found["actions"]] == [walk.actions for walk in walks]
+    assert found["log_prob"] == pytest.approx([walk.log_prob for walk in walks], abs=1e-4)
+    total = {key: sum(float(row[key]) for row in log) for key in log[0]}
+    depths = sum(walk.depth for walk in walks)
+    assert {
+        "done": len(walks),
+        "useful_row_steps": depths,
+        "states_real": oracle.listed,
+    }.items() <= total.items()
+    if name in ("fast", "native"):  # which do nothing that a walk does not need
+        pairs = oracle.rules_tried + oracle.facts_tried
+        packed = oracle.listed * 6 if name == "native" else pairs * kb.raw_atoms
+        assert (
+            total.items()
+            >= {
+                "row_steps": depths,
+                "rule_pairs": oracle.rules_tried,
+                "fact_pairs": oracle.facts_tried,
+                "bytes_packed": packed * 3 * 4,
+                "states_wanted": oracle.listed,
+            }.items()
+        )
