@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfsweep.workloads.api import Baseline, Check, Claim, Evidence, Level, Numbers, Toggle, Workload
+from perfsweep.workloads.api import (
+    Baseline,
+    Check,
+    Claim,
+    Context,
+    Device,
+    Evidence,
+    Level,
+    Numbers,
+    Toggle,
+    Workload,
+)
 from perfsweep.workloads.errors import ConfigError, ContractError
 
 AMP = Toggle("amp", (Level("off"), Level("bf16")), "")
@@ -54,6 +66,13 @@ def claim(arms: tuple[dict[str, Any], ...] = (), **changed: Any) -> Claim:
 
 def test_a_complete_declaration_is_accepted() -> None:
     assert declare().toggles == (AMP, SLAB)
+
+
+def test_a_process_is_the_only_one_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    told = asdict(Context(Device(), tmp_path, tmp_path))
+    places = ("seed", "rank", "world", "node", "local_rank", "local_world", "master")
+    assert [told[name] for name in places] == [0, 0, 1, 0, 0, 1, "127.0.0.1"]
+    assert told["memory_budget"] is told["deadline"] is None
 
 
 # What is changed, and what the refusal says about it. An ellipsis leaves the member out.

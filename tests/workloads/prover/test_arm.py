@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from perfsweep.workloads.prover.oracle.resolution import Resolver, Scorer, play
 from perfsweep.workloads.prover.reference import Queue, Reference
 from perfsweep.workloads.prover.training.imitation import resolver_of
 from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm
+from perfsweep.workloads.prover.variants.hand_written import cannot_expand
 
 NATIVE = {**FAST, "expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 
@@ -164,3 +166,20 @@ def test_walks_of_every_arm_are_the_oracles(knowledge, walked, name) -> None:
                 "states_wanted": oracle.listed,
             }.items()
         )
+
+
+@pytest.mark.parametrize(("kernel", "longest"), [("native", 10), ("triton", 11)])
+def test_a_kernel_has_room_for_two_arguments_and_for_bodies_up_to_its_own(kernel, longest) -> None:
+    assert cannot_expand(kernel, 2, longest) is None
+    for arity, body in ((2, longest + 1), (1, longest), (3, 1)):
+        assert cannot_expand(kernel, arity, body) == (
+            f"takes atoms of two arguments and bodies of at most {longest} atoms, and the data have {arity}"
+            f" arguments and bodies of {body}: use expand_kernel=torch"
+        )
+
+
+def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
+    refused = SPACE.toggle("index_dtype").level("int16").refused
+    assert refused(SimpleNamespace(largest_id=2**15 - 1), {}) is None
+    said = "ids reach 32768, and int16 ends at 32767: use index_dtype=int32"
+    assert refused(SimpleNamespace(largest_id=2**15), {}) == said

@@ -7,7 +7,14 @@ import torch
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
 from perfsweep.workloads.prover.maths import policy
-from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, macs, make_weights, weights_digest
+from perfsweep.workloads.prover.maths.policy import (
+    Policy,
+    PolicyShape,
+    constant_states,
+    macs,
+    make_weights,
+    weights_digest,
+)
 
 NAMES = Vocabulary(("p", "q"), ("a", "b", "c"))
 SHAPE = PolicyShape(embedding=4, width=5, layers=2)
@@ -61,3 +68,9 @@ def test_a_gain_scales_the_last_layer_alone_and_seeds_draw_others() -> None:
 @pytest.mark.parametrize(("folded", "expected"), [(False, 3 * 25 + 2 * 4 * 5), (True, 3 * 25)])
 def test_multiply_adds_of_a_state(folded: bool, expected: int) -> None:
     assert macs(SHAPE, folded) == expected
+
+
+def test_true_false_and_end_are_atoms_of_the_three_predicates_after_the_last() -> None:
+    nothing = [[0] * 4] * (ATOMS - 1)
+    three = Vocabulary(("p", "q"), ("a",), arity=3)
+    assert constant_states(three).tolist() == [[[kind, 0, 0, 0], *nothing] for kind in (3, 4, 5)]
