@@ -18,7 +18,7 @@ from perfsweep.workloads.prover.maths.results import Results
 from perfsweep.workloads.prover.oracle.resolution import Resolver, Scorer, play
 from perfsweep.workloads.prover.reference import Queue, Reference
 from perfsweep.workloads.prover.training.imitation import resolver_of
-from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm
+from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm, finished_rows
 from perfsweep.workloads.prover.variants.hand_written import cannot_expand
 
 NATIVE = {**FAST, "expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
@@ -104,6 +104,36 @@ RULES = """
 """
 
 
+WITNESSED = {
+    "pad_to_slab=done_row": 18,
+    "early_exit_all=sync": 18,
+    "early_exit_all=every_k": 24,
+    "early_exit_all=async_lag1": 21,
+    "skip_done=where_mask": 36,
+    "skip_done=compact": 78,
+    "refill=queue": 8,
+    "fact_index=csr": 29,
+    "pack_width=tight": 165888,
+    "rule_pairs=exact": 324,
+    "rule_pairs=ragged": 157,
+    "index_dtype=int32": 82944,
+    "index_dtype=int16": 41472,
+    "policy_rows=row_budget": 2304,
+    "policy_rows=ragged": 303,
+    "obs_reuse=on": 12975,
+    "const_states=on": 12963,
+    "forced_skip=on": 201,
+    "dedup=step": 211,
+    "dedup=global": 49,
+    "compaction=scan": 0,
+    "screen16=on": 87,
+    "expand_kernel=native": 72,
+    "select_kernel=native": 72,
+    "fused_trunk=on": 26136,
+}
+"""What the witness of a level counts of these walks, where steps tell it."""
+
+
 class Counting(Resolver):
     """The oracle, which counts successors that it lists, and rules and facts that a goal is paired with."""
 
@@ -128,7 +158,8 @@ def walked():
 
 
 @pytest.mark.parametrize("name", ARMS)
-def test_walks_of_every_arm_are_the_oracles(knowledge, walked, name) -> None:
+def test_walks_of_every_arm_are_the_oracles(knowledge, walked, monkeypatch, name) -> None:
+    monkeypatch.setattr(finished_rows, "SMALLEST_BUCKET", 2)  # of slabs that are small here
     kb, log, results = knowledge(FACTS, RULES), [], Results(torch.device("cpu"), traces=True)
     levels = SPACE.closure(ARMS[name])
     own, size = made(kb, LONG_WALKS, **levels), levels["slab_size"]
@@ -153,6 +184,10 @@ def test_walks_of_every_arm_are_the_oracles(knowledge, walked, name) -> None:
         "useful_row_steps": depths,
         "states_real": oracle.listed,
     }.items() <= total.items()
+    if name in WITNESSED:
+        toggle, value = name.split("=")
+        witness = {str(level.value): level.witness for level in SPACE.toggle(toggle).levels}[value]
+        assert {"steps": len(log), **total, **own.counted()}[witness] == WITNESSED[name]
     if name in ("fast", "native"):  # which do nothing that a walk does not need
         pairs = oracle.rules_tried + oracle.facts_tried
         packed = oracle.listed * 6 if name == "native" else pairs * kb.raw_atoms

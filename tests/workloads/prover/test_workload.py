@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from perfsweep.pipelines.trial.failures import is_oom
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover import evidence
 
 NATIVE = {**BEST, "slab_size": 16, "expand_kernel": "native", "fused_trunk": "on", "dedup": "off"}
@@ -69,7 +71,21 @@ def test_numbers_of_a_job_are_figures_of_its_results_and_its_evidence_is_complet
         *("mrr", "hits1", "hits3", "hits10"),
         *("success_unambiguous", "depth_unambiguous"),
     }
-    full = solve(NATIVE, modes="head,tail,both").evidence()
+    done = solve(NATIVE, modes="head,tail,both")
+    full = done.evidence()
+    outcome, numbers = full.tensors, full.numbers
+    sure = ~outcome["ambiguous"]
+    assert (numbers["queries"], numbers["modes"]) == (6, 3)
+    assert numbers["candidates"] == len(sure)
+    assert numbers["ambiguous_share"] == 1 - sure.mean()
+    assert numbers["ms_per_candidate"] == 1e3 * numbers["evaluation_s"] / len(outcome["depth"])
+    assert numbers["depth_mean"] == outcome["depth"].mean()
+    assert outcome["depth_histogram"].tolist() == np.bincount(outcome["depth"]).tolist()
+    own = np.concatenate([result.outcome["log_prob"] for result in done.job.results.values()])
+    assert np.allclose(outcome["log_prob"] * (1 + outcome["depth"]), own)
+    told = done.numbers()
+    assert told["success_unambiguous"] == outcome["success"][sure].mean()
+    assert told["depth_unambiguous"] == outcome["depth"][sure].mean()
     assert {"success", "depth", "actions", "log_prob", "rank", "depth_histogram"} <= set(full.tensors)
     assert full.numbers["mrr"] == pytest.approx(
         sum(full.numbers[f"mrr_{mode}"] for mode in ("head", "tail", "both")) / 3
@@ -132,6 +148,32 @@ def test_the_naive_path_does_the_naive_work(naive):
     assert counted["bytes_packed"] == rows * (kb.largest_predicate + 100) * 26 * 3 * 8
     assert counted["sorts"] == 2 * 20
     assert counted["corruption_batches"] == 6
+    useful = counted["useful_row_steps"]
+    assert {
+        name: counted[name] for name in ("fact_pairs_per_step", "row_steps_over_useful", "idle_share")
+    } == {
+        "fact_pairs_per_step": counted["fact_pairs"] / useful,
+        "row_steps_over_useful": rows / useful,
+        "idle_share": 1 - useful / rows,
+    }
+    assert counted["padded_over_real"] == counted["states_padded"] / counted["states_real"]
+    assert counted["policy_macs"] == rows * 121 * (3 * 32**2 + 2 * 32 * 32)
+    assert counted["tf32_products"] == 0
+    assert (counted["jobs"], counted["warmup_rows"], counted["steps"]) == (1, 2, 20)
+
+
+def test_ranks_are_kept_of_a_job_that_has_ended(set_up, run_to_end, tmp_path):
+    workload = set_up(NATIVE, queries=2, corruptions=3)
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(ConfigError, match=r"^keep: the job has not ended, .*; step until done\(\)$"):
+        workload.keep(tmp_path / "kept")
+    assert (workload.numbers(), workload.evidence().numbers) == ({}, {})
+    run_to_end(workload).keep(tmp_path / "kept")
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"ranks.npz", "metrics.json", "policy.pt"}
+    with pytest.raises(
+        ConfigError, match=r"nowhere: cannot be written: No such file .*; choose another folder$"
+    ):
+        workload.keep(tmp_path / "nowhere")
 
 
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
