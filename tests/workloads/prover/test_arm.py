@@ -10,6 +10,7 @@ import torch
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
@@ -218,3 +219,33 @@ def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
     assert refused(SimpleNamespace(largest_id=2**15 - 1), {}) is None
     said = "ids reach 32768, and int16 ends at 32767: use index_dtype=int32"
     assert refused(SimpleNamespace(largest_id=2**15), {}) == said
+
+
+UNCOMPILED = (
+    "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
+    " expand_kernel=native select_kernel=native fused_trunk=on"
+)
+BESIDE = {
+    ("compile", "default"): UNCOMPILED,
+    ("compile", "max_autotune"): UNCOMPILED,
+    ("slab_size", "all"): "pad_to_slab=done_row warmup=exact slab_search=ladder refill=queue",
+    ("slab_size", 64): "slab_search=ladder",
+    ("skip_done", "compact"): "refill=queue",
+    ("policy_rows", "padded"): "forced_skip=on select_kernel=native",
+    ("policy_rows", "row_budget"): "screen16=on select_kernel=native",
+    ("tf32", "on"): "screen16=on",
+}
+"""What cannot stand beside a level."""
+
+
+@pytest.mark.parametrize(("toggle", "value"), BESIDE)
+def test_levels_that_cannot_stand_together_are_refused(toggle: str, value: str | int) -> None:
+    refused = []
+    for other in TOGGLES:
+        for level in other.levels[1:] if other.name != toggle else ():
+            if level.unsupported(Device(compiler=True)) is None:
+                try:
+                    SPACE.closure({toggle: value, other.name: level.value})
+                except ConfigError:
+                    refused.append(f"{other.name}={level.value}")
+    assert " ".join(refused) == BESIDE[toggle, value]
