@@ -9,18 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.workloads.api import (
-    Baseline,
-    Check,
-    Claim,
-    Context,
-    Device,
-    Evidence,
-    Level,
-    Numbers,
-    Toggle,
-    Workload,
-)
+from perfsweep.workloads import api
+from perfsweep.workloads.api import Baseline, Check, Claim, Evidence, Level, Numbers, Toggle, Workload
 from perfsweep.workloads.errors import ConfigError, ContractError
 
 AMP = Toggle("amp", (Level("off"), Level("bf16")), "")
@@ -69,7 +59,7 @@ def test_a_complete_declaration_is_accepted() -> None:
 
 
 def test_a_process_is_the_only_one_unless_it_is_told_otherwise(tmp_path: Path) -> None:
-    told = asdict(Context(Device(), tmp_path, tmp_path))
+    told = asdict(api.Context(api.Device(), tmp_path, tmp_path))
     places = ("seed", "rank", "world", "node", "local_rank", "local_world", "master")
     assert [told[name] for name in places] == [0, 0, 1, 0, 0, 1, "127.0.0.1"]
     assert told["memory_budget"] is told["deadline"] is None

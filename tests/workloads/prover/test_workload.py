@@ -216,3 +216,11 @@ def test_a_clock_that_does_not_tell_leaves_out_the_ratio_that_it_times(solve, mo
     assert "varied_over_short" not in solve(NATIVE).evidence().numbers
     monkeypatch.undo()
     assert solve(NATIVE).evidence().numbers["varied_over_short"] > 0
+
+
+def test_queries_without_a_corruption_leave_nothing_to_rank(solve, tmp_path):
+    texts = ("f(ann,bob).", "h(ann,bob).", "r:1:f(x,y) -> h(x,y)", "men bob\nwomen ann")
+    for name, text in zip(("train", "test", "rules", "domain2constants"), texts, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text)
+    with pytest.raises(ConfigError, match="modes=both: no query has a valid corruption"):
+        solve({}, data=str(tmp_path))

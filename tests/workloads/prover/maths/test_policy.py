@@ -7,14 +7,7 @@ import torch
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS, Vocabulary
 from perfsweep.workloads.prover.maths import policy
-from perfsweep.workloads.prover.maths.policy import (
-    Policy,
-    PolicyShape,
-    constant_states,
-    macs,
-    make_weights,
-    weights_digest,
-)
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, macs, make_weights, weights_digest
 
 NAMES = Vocabulary(("p", "q"), ("a", "b", "c"))
 SHAPE = PolicyShape(embedding=4, width=5, layers=2)
@@ -73,4 +66,4 @@ def test_multiply_adds_of_a_state(folded: bool, expected: int) -> None:
 def test_true_false_and_end_are_atoms_of_the_three_predicates_after_the_last() -> None:
     nothing = [[0] * 4] * (ATOMS - 1)
     three = Vocabulary(("p", "q"), ("a",), arity=3)
-    assert constant_states(three).tolist() == [[[kind, 0, 0, 0], *nothing] for kind in (3, 4, 5)]
+    assert policy.constant_states(three).tolist() == [[[kind, 0, 0, 0], *nothing] for kind in (3, 4, 5)]

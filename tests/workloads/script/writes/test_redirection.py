@@ -1,6 +1,6 @@
 """What a script writes below the user's folder goes into the trial's own, and is read from there.
 
-A script is run, and what it does goes through `redirection` and `overlay` of ``perfsweep.workloads.script.writes``.
+A script is run; what it does goes through `redirection` and `overlay` of perfsweep.workloads.script.writes.
 """
 
 from __future__ import annotations
