@@ -195,13 +195,9 @@ def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
     assert refused(SimpleNamespace(largest_id=2**15), {}) == said
 
 
-UNCOMPILED = (
-    "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
-    " expand_kernel=native select_kernel=native fused_trunk=on"
-)
 BESIDE = {
-    ("compile", "default"): UNCOMPILED,
-    ("compile", "max_autotune"): UNCOMPILED,
+    ("compile", "max_autotune"): "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
+    " expand_kernel=native select_kernel=native fused_trunk=on",
     ("slab_size", "all"): "pad_to_slab=done_row warmup=exact slab_search=ladder refill=queue",
     ("slab_size", 64): "slab_search=ladder",
     ("skip_done", "compact"): "refill=queue",

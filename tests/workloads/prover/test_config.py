@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -43,25 +42,11 @@ def test_a_field_out_of_range_is_named_with_its_rule(field: str, wrong: Any, rig
 
 
 def test_without_a_word_a_small_family_is_evaluated_by_a_random_policy() -> None:
-    said = {name: value for name, value in dataclasses.asdict(ProverConfig()).items() if value is not None}
-    assert said == {
-        "data": "kinship",
-        "data_seed": 0,
-        "size": 3,
-        "hide": 0.2,
-        "distractors": 0,
-        "arity": 2,
-        "variables": 1000,
-        "policy_seed": 0,
-        "gain": 4.25,
-        "imitation": 0,
-        "queries": 6,
-        "query_seed": 0,
-        "corruptions": 8,
-        "corruption_seed": 0,
-        "modes": "both",
-        "provable_limit": 3,
-    }
+    said = [f"{name}={value}" for name, value in vars(ProverConfig()).items() if value is not None]
+    assert " ".join(said) == (
+        "data=kinship data_seed=0 size=3 hide=0.2 distractors=0 arity=2 variables=1000 policy_seed=0"
+        " gain=4.25 imitation=0 queries=6 query_seed=0 corruptions=8 corruption_seed=0 modes=both provable_limit=3"
+    )
 
 
 def test_relations_with_one_argument_have_no_tail() -> None:

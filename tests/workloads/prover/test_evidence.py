@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from perfsweep.workloads.prover import evidence
-from perfsweep.workloads.prover.counters import Counts
+from perfsweep.workloads.prover.counters import NAMES, Counts
 from perfsweep.workloads.prover.data.corruption import Candidates
 from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps, varied_over_short
 from perfsweep.workloads.prover.job import ModeResult
@@ -104,20 +104,12 @@ def test_candidates_from_first_to_last_are_timed_against_as_many_of_the_shortest
 
 def test_counts_of_steps_are_added_up_when_a_job_has_ended() -> None:
     counts = Counts()
-    counts.add("jobs")
-    counts.add("jobs")
     counts.add("corruption_batches", 5)
     for done in (2, 3):
+        counts.add("jobs")
         counts.iteration({"done": torch.tensor(done), "row_steps": 7, "step_ms": 1.5})
     assert counts.settle() == [{"done": done, "row_steps": 7.0, "step_ms": 1.5} for done in (2.0, 3.0)]
     assert counts.settle() == []
     found = counts.snapshot({"own": 4.0})
-    assert {name: value for name, value in found.items() if value} == {
-        "jobs": 2.0,
-        "corruption_batches": 5.0,
-        "done": 5.0,
-        "row_steps": 14.0,
-        "steps": 2.0,
-        "own": 4.0,
-    }
-    assert found["overflow"] == 0.0 and "step_ms" not in found
+    expected = {"jobs": 2, "corruption_batches": 5, "done": 5, "row_steps": 14, "steps": 2, "own": 4}
+    assert found == {**dict.fromkeys(NAMES, 0), **expected}

@@ -126,17 +126,6 @@ def test_memory_of_a_streamed_queue_does_not_grow_with_the_queries(set_up, run_t
     assert waiting[0] == waiting[1] == 16
 
 
-@pytest.mark.workloads
-def test_counters_tell_what_the_optimised_path_saves(solve):
-    naive, best = (solve(levels, kind="counting").counters() for levels in ({}, TORCH))
-    assert naive["useful_row_steps"] == best["useful_row_steps"]
-    assert best["fact_pairs_per_step"] <= 12
-    assert naive["fact_pairs_per_step"] > 100
-    assert best["row_steps_over_useful"] <= 1.15
-    assert best["bytes_packed"] < naive["bytes_packed"] / 50
-    assert best["states_evaluated"] < naive["states_evaluated"] / 30
-
-
 def test_the_naive_path_does_the_naive_work(naive):
     """Its counters are formulas: every pair, 121 states, 20 steps, whatever the candidates need."""
     workload, _ = naive
@@ -149,13 +138,8 @@ def test_the_naive_path_does_the_naive_work(naive):
     assert counted["sorts"] == 2 * 20
     assert counted["corruption_batches"] == 6
     useful = counted["useful_row_steps"]
-    assert {
-        name: counted[name] for name in ("fact_pairs_per_step", "row_steps_over_useful", "idle_share")
-    } == {
-        "fact_pairs_per_step": counted["fact_pairs"] / useful,
-        "row_steps_over_useful": rows / useful,
-        "idle_share": 1 - useful / rows,
-    }
+    assert counted["fact_pairs_per_step"] == counted["fact_pairs"] / useful
+    assert (counted["row_steps_over_useful"], counted["idle_share"]) == (rows / useful, 1 - useful / rows)
     assert counted["padded_over_real"] == counted["states_padded"] / counted["states_real"]
     assert counted["policy_macs"] == rows * 121 * (3 * 32**2 + 2 * 32 * 32)
     assert counted["tf32_products"] == 0

@@ -80,9 +80,8 @@ def test_a_level_that_cannot_act_says_why(
 def test_batches_are_counted_by_what_their_loaders_are_given() -> None:
     watched: Any = SimpleNamespace(counts=dict.fromkeys(COUNTED, 0))
     for workers, persistent, ahead in ((3, True, 4), (0, True, 5), (2, False, 2)):
-        batches = SimpleNamespace(
-            _num_workers=workers, _persistent_workers=persistent, _prefetch_factor=ahead, _pin_memory=True
-        )
-        _count(watched, batches, torch.ones(1))
+        names = ("_num_workers", "_persistent_workers", "_prefetch_factor", "_pin_memory")
+        options = zip(names, (workers, persistent, ahead, True), strict=True)
+        _count(watched, SimpleNamespace(**dict(options)), torch.ones(1))
     expected = {"loader_workers": 3, "persistent_batches": 1, "batches_ahead": 16, "pinned_batches": 0}
     assert watched.counts == expected

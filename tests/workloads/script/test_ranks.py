@@ -46,9 +46,7 @@ def test_the_scripts_group_is_that_of_the_trial_until_the_end(monkeypatch: pytes
 
 
 def test_a_mean_over_ranks_leaves_what_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        dist, "all_reduce", lambda total: total.mul_(6)
-    )  # as if other ranks had twice as much
+    monkeypatch.setattr(dist, "all_reduce", lambda total: total.mul_(6))
     own = torch.tensor([1.0, 4.0])
     assert mean_over_ranks(own, 1).tolist() == [1.0, 4.0]
     assert mean_over_ranks(own, 3).tolist() == [2.0, 8.0]
