@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfsweep.workloads import api
 from perfsweep.workloads.api import Baseline, Check, Claim, Evidence, Level, Numbers, Toggle, Workload
 from perfsweep.workloads.errors import ConfigError, ContractError
 
@@ -54,6 +56,12 @@ def claim(arms: tuple[dict[str, Any], ...] = (), **changed: Any) -> Claim:
 
 def test_a_complete_declaration_is_accepted() -> None:
     assert declare().toggles == (AMP, SLAB)
+
+
+def test_a_process_is_the_only_one_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    told = asdict(api.Context(api.Device(), tmp_path, tmp_path))
+    places = ("seed", "rank", "world", "node", "local_rank", "local_world", "master", "deadline")
+    assert [told[name] for name in places] == [0, 0, 1, 0, 0, 1, "127.0.0.1", None]
 
 
 # What is changed, and what the refusal says about it. An ellipsis leaves the member out.

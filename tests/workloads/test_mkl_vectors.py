@@ -41,6 +41,7 @@ def test_all_vectors_are_a_choice_only_where_the_maker_decides(device: Device, r
 
 def test_any_workload_has_it_where_a_sweep_names_it() -> None:
     assert MKL_VECTORS in Workload.on_request
+    assert ALL.witness == mkl_asked.__name__
     assert mkl_asked() == 0
 
 

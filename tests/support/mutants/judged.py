@@ -17,7 +17,8 @@ from pathlib import Path
 
 from mutants.planted import Mutant
 
-COPIED = ("src", "pipelines", "workloads", "slurm", "conf", "tests", "docs")
+PACKAGES = ("src", "pipelines", "workloads", "slurm")
+COPIED = (*PACKAGES, "conf", "tests", "docs")
 KILLED, SURVIVED, UNTESTED = "killed", "survived", "no test"
 QUICK = "not slow and not workloads"
 TIERS = {"quick": (QUICK, 3, 5), "wide": (QUICK, 60, 60), "longer": ("slow or workloads", 3, 5)}
@@ -148,9 +149,7 @@ def _put(source: Path, text: str) -> None:
 
 def sources(root: Path) -> list[Path]:
     """Every module of the packages, without those that only hold a package together."""
-    found = [
-        path for name in ("src", "pipelines", "workloads", "slurm") for path in (root / name).rglob("*.py")
-    ]
+    found = [path for name in PACKAGES for path in (root / name).rglob("*.py")]
     return [path for path in found if path.read_text().strip() and path.name != "__init__.py"]
 
 
@@ -169,7 +168,8 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
     """
     mark, fewest, most = TIERS[tier]
     tests = {path for path in (root / "tests").rglob("test_*.py") if mark != QUICK or not _longer(path)}
-    known = [*sources(root), *sorted(tests)]
+    known = [*sources(root), *(path for name in PACKAGES for path in (root / name).rglob("__init__.py"))]
+    known += sorted(tests)
     defined = set(re.findall(r"^(?:class |def |async def )?(\w+)", source.read_text(), re.MULTILINE))
     seen, ring, found = {source}, {source}, list[Path]()
     while ring and len(found) < fewest:
@@ -185,6 +185,7 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
 def _names(path: Path, module: Path, root: Path) -> bool:
     """Whether a file names a module, as one word or as a package and what is imported of it."""
     parts = module.relative_to(root).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts  # a package hands on what its modules define
     *package, stem = parts[1:] if parts[0] == "src" else ("perfsweep", *parts)
     return ".".join((*package, stem)) in words(path) or {".".join(package), stem} <= words(path)
 

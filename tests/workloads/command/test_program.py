@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.workloads.command.output import Kept
-from perfsweep.workloads.command.program import Run, RunFailed, executable, require_end
+from perfsweep.workloads.command.program import Program, Run, RunFailed, executable, require_end
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -53,3 +53,10 @@ def test_a_program_is_looked_for_on_the_path_or_in_the_folder(tmp_path: Path) ->
     program.chmod(0o644)
     with pytest.raises(ConfigError, match=r"^here: .*/bin/tool does not exist, or cannot be executed; name"):
         executable("bin/tool", environment, tmp_path, "here")
+
+
+def test_ctrl_c_at_the_terminal_does_not_reach_what_starts_the_runs(tmp_path: Path) -> None:
+    program = Program(["true"], {}, tmp_path)
+    starts = program._launcher.pid
+    assert os.getsid(starts) == starts  # a session of its own
+    program.close()

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.data.corruption import Corruptor, Source
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
-from perfsweep.workloads.prover.reference import Reference
-from perfsweep.workloads.prover.variants import TOGGLES, VARIANTS, arm
+from perfsweep.workloads.prover.maths.results import Results
+from perfsweep.workloads.prover.oracle.resolution import Scorer, play
+from perfsweep.workloads.prover.reference import Queue, Reference
+from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm, finished_rows
+from perfsweep.workloads.prover.variants.hand_written import cannot_expand
+
+NATIVE = {**FAST, "expand_kernel": "native", "select_kernel": "native", "fused_trunk": "on"}
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 SHAPE = PolicyShape(embedding=3, width=5, layers=1)
@@ -22,9 +35,9 @@ def kb(knowledge):
     return knowledge("p(a,b) p(b,c)", "p(X,Y) <- p(X,Z), p(Z,Y)\np(X,Y) <- p(Y,X)")
 
 
-def made(kb, **levels: str | int) -> Reference:
+def made(kb, seed: int = 0, **levels: str | int) -> Reference:
     own = {**BASE, **levels}
-    return arm(own)(own, kb, make_weights(SHAPE, kb.vocabulary, 0), SHAPE)
+    return arm(own)(own, kb, make_weights(SHAPE, kb.vocabulary, seed), SHAPE)
 
 
 def test_the_naive_arm_is_the_reference_and_nothing_else() -> None:
@@ -63,3 +76,147 @@ def test_memory_is_that_of_the_levels(kb, levels, memory) -> None:
     found = made(kb, **levels).memory
     assert {name: getattr(found, name) for name in memory} == memory
     assert (found.width, found.columns) == (5, 3)
+
+
+SPACE = Space(TOGGLES, ProverConfig(), Device(compiler=True))
+BRIEF = {"early_exit_all": "sync", "slab_size": 7, "rule_pairs": "exact", "pack_width": "tight"}
+"""What makes the naive path short."""
+LONG_WALKS = 286
+"""A seed of weights with walks of 1 to 10 steps, of which no two do the same for long."""
+ARMS = {
+    f"{toggle.name}={level.value}": {**BRIEF, toggle.name: level.value}
+    for toggle in TOGGLES
+    for level in toggle.levels[1:]
+    if level.unsupported(Device(compiler=True)) is None and toggle.name not in SILENT | {"compile"}
+}
+ARMS |= {
+    "naive": {},
+    "fast": {**FAST, "slab_size": 3},
+    "native": {**NATIVE, "slab_size": 3},
+    "screened": {**NATIVE, **BRIEF, "refill": "off", "screen16": "on"},
+}
+LISTED, RULES_TRIED, FACTS_TRIED = 87, 94, 29
+"""Successors in the lists of the oracle's walks, and rules and facts that their goals are paired with."""
+FACTS = "p(a,b) p(b,c) p(c,d) p(d,e) p(e,b) q(b,a) q(d,b) q(c,c) q(a,e) r(a,a) r(e,c)"
+RULES = """
+    s(X,Z) <- p(X,Y), s(Y,Z)
+    s(X,Y) <- q(Y,X)
+    s(X,X) <- r(X,Y), p(Y,Z), q(Z,Y)
+    r(X,Y) <- s(Y,X), q(X,Z)
+    q(X,Z) <- p(X,Y), p(Y,Z)
+"""
+
+
+WITNESSED = {
+    "pad_to_slab=done_row": 18,
+    "early_exit_all=sync": 18,
+    "early_exit_all=every_k": 24,
+    "early_exit_all=async_lag1": 21,
+    "skip_done=where_mask": 36,
+    "skip_done=compact": 78,
+    "refill=queue": 8,
+    "fact_index=csr": 29,
+    "pack_width=tight": 165888,
+    "rule_pairs=exact": 324,
+    "rule_pairs=ragged": 157,
+    "index_dtype=int32": 82944,
+    "index_dtype=int16": 41472,
+    "policy_rows=row_budget": 2304,
+    "policy_rows=ragged": 303,
+    "obs_reuse=on": 12975,
+    "const_states=on": 12963,
+    "forced_skip=on": 201,
+    "dedup=step": 211,
+    "dedup=global": 49,
+    "compaction=scan": 0,
+    "screen16=on": 87,
+    "expand_kernel=native": 72,
+    "select_kernel=native": 72,
+    "fused_trunk=on": 26136,
+}
+"""What the witness of a level counts of these walks, where steps tell it."""
+
+
+@pytest.fixture(scope="module")
+def walked():
+    """The walks of the oracle, once for all arms, which are given the same candidates and weights."""
+    return []
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_walks_of_every_arm_are_the_oracles(knowledge, walked, monkeypatch, name) -> None:
+    monkeypatch.setattr(finished_rows, "SMALLEST_BUCKET", 2)  # of slabs that are small here
+    kb, log, results = knowledge(FACTS, RULES), [], Results(torch.device("cpu"), traces=True)
+    levels = SPACE.closure(ARMS[name])
+    own, size = made(kb, LONG_WALKS, **levels), levels["slab_size"]
+    queries = torch.tensor([kb.vocabulary.encode(("s", *pair)) for pair in ("ad", "cc", "ee")])
+    source = Source(own.draws(Corruptor(kb, "both", 4, 1), queries), queries[:0])
+    own.begin_job()
+    list(own.schedule(Queue(source, results, log.append, None if size == "all" else size, budget=10**9)))
+    if not walked:
+        weights = {key: one.double().numpy() for key, one in own.weights.items()}
+        oracle, scorer = resolver_of(kb), Scorer(weights, SHAPE.layers)
+        asked = Corruptor(kb, "both", 4, 1).together(queries).atoms.tolist()
+        walked += [play(oracle, scorer, tuple(atom)) for atom in asked]
+    found = results.arrays()
+    for field in ("success", "depth", "ambiguous"):
+        assert found[field].tolist() == [getattr(walk, field) for walk in walked]
+    assert [tuple(row[row >= 0]) for row in found["actions"]] == [walk.actions for walk in walked]
+    assert found["log_prob"] == pytest.approx([walk.log_prob for walk in walked], abs=1e-4)
+    total = {key: sum(float(row[key]) for row in log) for key in log[0]}
+    depths = sum(walk.depth for walk in walked)
+    assert (total["done"], total["useful_row_steps"], total["states_real"]) == (15, depths, LISTED)
+    if name in WITNESSED:
+        toggle, value = name.split("=")
+        witness = {str(level.value): level.witness for level in SPACE.toggle(toggle).levels}[value]
+        assert {"steps": len(log), **total, **own.counted()}[witness] == WITNESSED[name]
+    if name in ("fast", "native"):  # which do nothing that a walk does not need
+        packed = LISTED * 6 if name == "native" else (RULES_TRIED + FACTS_TRIED) * kb.raw_atoms
+        done = [
+            total[key] for key in ("row_steps", "rule_pairs", "fact_pairs", "states_wanted", "bytes_packed")
+        ]
+        assert done == [depths, RULES_TRIED, FACTS_TRIED, LISTED, packed * 3 * 4]
+
+
+@pytest.mark.parametrize(("kernel", "longest"), [("native", 10), ("triton", 11)])
+def test_a_kernel_has_room_for_two_arguments_and_for_bodies_up_to_its_own(kernel, longest) -> None:
+    assert cannot_expand(kernel, 2, longest) is None
+    for arity, body in ((2, longest + 1), (1, longest), (3, 1)):
+        assert cannot_expand(kernel, arity, body) == (
+            f"takes atoms of two arguments and bodies of at most {longest} atoms, and the data have {arity}"
+            f" arguments and bodies of {body}: use expand_kernel=torch"
+        )
+
+
+def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
+    refused = SPACE.toggle("index_dtype").level("int16").refused
+    assert refused(SimpleNamespace(largest_id=2**15 - 1), {}) is None
+    said = "ids reach 32768, and int16 ends at 32767: use index_dtype=int32"
+    assert refused(SimpleNamespace(largest_id=2**15), {}) == said
+
+
+BESIDE = {
+    ("compile", "max_autotune"): "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
+    " expand_kernel=native select_kernel=native fused_trunk=on",
+    ("slab_size", "all"): "pad_to_slab=done_row warmup=exact slab_search=ladder refill=queue",
+    ("slab_size", 64): "slab_search=ladder",
+    ("skip_done", "compact"): "refill=queue",
+    ("policy_rows", "padded"): "forced_skip=on select_kernel=native",
+    ("policy_rows", "row_budget"): "screen16=on select_kernel=native",
+    ("tf32", "on"): "screen16=on",
+}
+"""What cannot stand beside a level."""
+
+
+@pytest.mark.parametrize(("toggle", "value"), BESIDE)
+def test_levels_that_cannot_stand_together_are_refused(toggle: str, value: str | int) -> None:
+    refused = []
+    for other in TOGGLES:
+        for level in other.levels[1:] if other.name != toggle else ():
+            if level.unsupported(Device(compiler=True)) is None:
+                try:
+                    SPACE.closure({toggle: value, other.name: level.value})
+                except ConfigError as refusal:
+                    assert toggle in str(refusal) and other.name in str(refusal)
+                    refused.append(f"{other.name}={level.value}")
+    assert " ".join(refused) == BESIDE[toggle, value]

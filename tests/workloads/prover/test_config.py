@@ -13,7 +13,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover import random_policy, read_problem, save_policy
-from perfsweep.workloads.prover.config import ProverConfig
+from perfsweep.workloads.prover.config import SIZES, ProverConfig
 from perfsweep.workloads.prover.workload import Prover
 
 
@@ -39,6 +39,23 @@ def test_a_field_out_of_range_is_named_with_its_rule(field: str, wrong: Any, rig
     assert getattr(ProverConfig(**{field: right}), field) == right
     with pytest.raises(ConfigError, match=rf"^workload\.{field}={wrong} cannot be used: it must be {rule}"):
         ProverConfig(**{field: wrong})
+
+
+def test_without_a_word_a_small_family_is_evaluated_by_a_random_policy() -> None:
+    said = [f"{name}={value}" for name, value in vars(ProverConfig()).items() if value is not None]
+    assert " ".join(said) == (
+        "data=kinship data_seed=0 size=3 hide=0.2 distractors=0 arity=2 variables=1000 policy_seed=0"
+        " gain=4.25 imitation=0 queries=6 query_seed=0 corruptions=8 corruption_seed=0 modes=both"
+        " provable_limit=3"
+    )
+    assert SIZES == {"embedding": 32, "width": 32, "layers": 2}
+    excused = {check.name: check.excused for check in Prover.checks if check.excused}
+    assert excused.pop("rank") == "ambiguous_query"
+    assert excused == dict.fromkeys(excused, "ambiguous") and excused.keys() >= {
+        "success",
+        "depth",
+        "actions",
+    }
 
 
 def test_relations_with_one_argument_have_no_tail() -> None:

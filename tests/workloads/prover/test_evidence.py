@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps
+from perfsweep.workloads.prover import evidence
+from perfsweep.workloads.prover.counters import NAMES, Counts
+from perfsweep.workloads.prover.data.corruption import Candidates
+from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps, varied_over_short
 from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
@@ -76,3 +82,34 @@ def test_queries_and_corruptions_have_rates_of_their_own() -> None:
         {"success_positive": 2 / 3, "success_negative": 1 / 3, "depth_mean": 24 / 6}
     )
     assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
+
+
+@pytest.mark.parametrize(("slab", "varied"), [(4, [0, 3, 6, 9]), (None, range(10)), (99, range(10))])
+def test_candidates_from_first_to_last_are_timed_against_as_many_of_the_shortest(
+    monkeypatch: pytest.MonkeyPatch, slab: int | None, varied: Any
+) -> None:
+    atoms = torch.arange(10)[:, None].expand(10, 3)
+    timed: list[list[int]] = []
+    monkeypatch.setattr(
+        evidence, "_until_done", lambda job, own: timed.append(own[:, 0].tolist()) or 6.0 / len(timed)
+    )
+    drawn = SimpleNamespace(together=lambda queries: Candidates(atoms, torch.tensor([10])))
+    config = SimpleNamespace(mode_names=("tail",))
+    task = SimpleNamespace(config=config, slab=slab, queries=None, corruptor={"tail": drawn}.__getitem__)
+    outcome = {"depth": np.array([5, 4, 9, 2, 8, 9, 9, 3, 9, 2])}
+    job: Any = SimpleNamespace(task=task, results={"tail": SimpleNamespace(outcome=outcome)})
+    assert varied_over_short(job) == 2.0
+    assert timed == [[*varied], [3] * len(varied)]
+
+
+def test_counts_of_steps_are_added_up_when_a_job_has_ended() -> None:
+    counts = Counts()
+    counts.add("corruption_batches", 5)
+    for done in (2, 3):
+        counts.add("jobs")
+        counts.iteration({"done": torch.tensor(done), "row_steps": 7, "step_ms": 1.5})
+    assert counts.settle() == [{"done": done, "row_steps": 7.0, "step_ms": 1.5} for done in (2.0, 3.0)]
+    assert counts.settle() == []
+    found = counts.snapshot({"own": 4.0})
+    expected = {"jobs": 2, "corruption_batches": 5, "done": 5, "row_steps": 14, "steps": 2, "own": 4}
+    assert found == {**dict.fromkeys(NAMES, 0), **expected}

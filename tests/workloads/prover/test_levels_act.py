@@ -50,28 +50,6 @@ def test_a_full_slab_is_inert_padding(solve):
     assert padded["padded_rows"] == 0
 
 
-@pytest.mark.parametrize(
-    ("levels", "names"),
-    [
-        ({"slab_size": "auto"}, ("slab_size", "slab_search")),
-        ({"pad_to_slab": "done_row"}, ("pad_to_slab", "slab_size")),
-        ({"warmup": "exact"}, ("warmup", "slab_size")),
-        ({"slab_size": 64, "refill": "queue", "skip_done": "compact"}, ("refill", "skip_done")),
-        ({"compile": "default", "policy_rows": "ragged"}, ("compile", "policy_rows")),
-        ({"compile": "default", "rule_pairs": "ragged"}, ("compile", "rule_pairs")),
-        ({"compile": "default", "dedup": "step"}, ("dedup", "compile")),
-        ({"compile": "default", "expand_kernel": "native"}, ("expand_kernel", "compile")),
-        ({"forced_skip": "on"}, ("forced_skip", "policy_rows")),
-        ({"compile_cache": "shared"}, ("compile_cache", "compile")),
-        ({"screen16": "on", "tf32": "on"}, ("screen16", "tf32")),
-    ],
-)
-def test_an_illegal_combination_is_refused_naming_both(levels, names):
-    with pytest.raises(ConfigError) as refusal:
-        SPACE.legal(levels)
-    assert all(name in str(refusal.value) for name in names)
-
-
 def test_int16_is_refused_before_anything_runs_where_ids_do_not_fit():
     config = ProverConfig(data="wide", size=33000)
     with pytest.raises(ConfigError, match=r"index_dtype=int16 is refused: ids reach 33\d+.*int32"):

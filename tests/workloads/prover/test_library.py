@@ -1,4 +1,4 @@
-"""What `evaluate` and `derive` do with any shape of knowledge base: the path and the results."""
+"""What `evaluate` and `derive` of the library do with any shape of knowledge base: path and results."""
 
 from __future__ import annotations
 
@@ -148,6 +148,14 @@ def test_a_derivation_shows_its_goals_and_says_where_it_was_cut_off(problem):
     (short,), (cut,) = derive(kb, [query], depth=2), derive(kb, [query], states=1)
     assert (short.depth, short.states, short.complete) == (None, (), True)
     assert (cut.depth, cut.states, cut.complete) == (None, (), False)
+
+
+def test_a_query_that_is_a_fact_is_no_step_of_its_own_proof(problem):
+    kb = problem(
+        "f(a,b) g(a,b) f(b,a)", "f(X,Y) <- g(X,Y), f(X,Y)\nh(X,Y) <- f(X,Y)\nf(X,Y) <- h(Y,X), f(Y,X)"
+    )
+    found = derive(kb, [("f", "a", "b"), ("h", "a", "b"), ("f", "b", "a")])
+    assert [(one.depth, one.complete) for one in found] == [(2, True), (1, True), (2, True)]
 
 
 @pytest.mark.parametrize("limit", [{"depth": 0}, {"states": 1.5}, {"atoms": True}])

@@ -17,8 +17,8 @@ from perfsweep.workloads.prover import (
 )
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
-from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape
-from perfsweep.workloads.prover.policy_file import FORMAT, VERSION
+from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
+from perfsweep.workloads.prover.policy_file import FORMAT, VERSION, policy_of
 
 KINSHIP = generate("kinship", 3, 0, 0.2, 0)
 VOCABULARY = Vocabulary.of(KINSHIP)
@@ -54,6 +54,12 @@ def test_a_saved_policy_is_read_as_it_was(tmp_path):
     assert (found.predicates, found.constants) == (POLICY.predicates, POLICY.constants)
     assert same(found.tensors, POLICY.tensors)
     assert (found.shape, found.arity) == (PolicyShape(8, 16, 1), 2)
+
+
+def test_tables_of_four_arguments_are_kept_by_their_places():
+    names, shape = Vocabulary(("p",), ("a", "b"), arity=4), PolicyShape(2, 3, 1)
+    weights = make_weights(shape, names, 0)
+    assert same(policy_of(weights, shape, names).weights_for(names), weights)
 
 
 def test_rows_follow_their_names_whatever_their_order():

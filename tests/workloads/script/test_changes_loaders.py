@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
-from perfsweep.workloads.script.changes.loader_options import LoaderOptions
+from perfsweep.workloads.script.changes.loader_options import COUNTED, LoaderOptions, _count
 from perfsweep.workloads.script.watched import Watched
 
 DATA = list(range(8))
@@ -74,3 +75,13 @@ def test_a_level_that_cannot_act_says_why(
     seen = Seen(*asked, **given)
     found = loaders.obstacle(name, seen.scene, level)
     assert found is None if words is None else found is not None and found.startswith(words)
+
+
+def test_batches_are_counted_by_what_their_loaders_are_given() -> None:
+    watched: Any = SimpleNamespace(counts=dict.fromkeys(COUNTED, 0))
+    for workers, persistent, ahead in ((3, True, 4), (0, True, 5), (2, False, 2)):
+        names = ("_num_workers", "_persistent_workers", "_prefetch_factor", "_pin_memory")
+        options = zip(names, (workers, persistent, ahead, True), strict=True)
+        _count(watched, SimpleNamespace(**dict(options)), torch.ones(1))
+    expected = {"loader_workers": 3, "persistent_batches": 1, "batches_ahead": 16, "pinned_batches": 0}
+    assert watched.counts == expected

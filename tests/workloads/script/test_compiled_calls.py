@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import pytest
@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
+from perfsweep.workloads.script.compiled_calls import CompiledCalls
 from perfsweep.workloads.script.watched import Watched
 
-pytestmark = pytest.mark.workloads
 
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def anew() -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -57,6 +56,27 @@ class Training:
         self.model(torch.ones(2, 4)).sum().backward()
 
 
+def test_a_function_that_updates_is_known_by_its_first_call() -> None:
+    """Compiled or not: the function is one, and stands for what `torch.compile` makes."""
+    told: list[object] = []
+    model = nn.Linear(2, 2)
+    one, idle = SGD(model.parameters(), lr=0.1), SGD([torch.ones(1)], lr=0.1)
+    calls = CompiledCalls(lambda: [idle, one], nullcontext, told.append, lambda *what: told.append(what))
+    step = calls._outside(one.step)
+    model(torch.ones(1, 2)).sum().backward()
+    step()
+    calls._outside(step)()  # of calls within one another the outermost tells
+    assert told == [(one, False), (one, False)]
+    step()
+    assert told[2:] == [one, (one, True)]
+    model.zero_grad()
+    step()
+    assert told[4:] == [one]
+    assert calls._outside(model) is model and calls._outside(nn.Linear) is nn.Linear
+
+
+@pytest.mark.workloads
+@pytest.mark.usefixtures("anew")
 def test_the_updates_of_a_compiled_step_are_told_when_it_returns(watched: Watched) -> None:
     for optimizer, options in ((SGD, {"momentum": 0.9}), (Adam, {}), (Adam, {"fused": True})):
         own = Training(watched, optimizer, **options)
@@ -73,6 +93,8 @@ def test_the_updates_of_a_compiled_step_are_told_when_it_returns(watched: Watche
     assert watched.counts["optimizer_steps"] == 9
 
 
+@pytest.mark.workloads
+@pytest.mark.usefixtures("anew")
 def test_nothing_of_ours_is_traced(watched: Watched) -> None:
     own = Training(watched)
 

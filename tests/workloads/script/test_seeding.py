@@ -56,6 +56,7 @@ def drawn(seed: int, moved_by: int) -> list[float]:
 
 def test_every_generator_that_the_script_seeds_is_moved_by_the_trials_seed() -> None:
     assert drawn(3, moved_by=2) == drawn(5, moved_by=0)
+    assert drawn(2**32 - 1, moved_by=3) == drawn(2, moved_by=0)  # numpy takes no larger seed
     assert all(one != other for one, other in zip(drawn(3, 1), drawn(3, 0), strict=True))
     assert (torch.manual_seed, random.seed, np.random.seed) == SEED
 

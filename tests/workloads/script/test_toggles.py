@@ -11,10 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfsweep.workloads.api import Device, LevelValue
+from perfsweep.workloads.api import Device, LevelValue, Parity
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.toggles import apply, counters, obstacles
+from perfsweep.workloads.script.toggles import EVERY, apply, counters, obstacles
 from perfsweep.workloads.script.watched import Watched
 
 Set = Callable[..., Scene]
@@ -64,6 +64,14 @@ def test_a_level_acts_from_the_first_mark_on_and_until_the_end(scene: Set) -> No
     assert counters(made)["threads"] == before + 1
     made.undo.close()
     assert torch.get_num_threads() == before
+
+
+def test_loaders_are_given_workers_from_the_first_on_and_those_alone_may_draw_otherwise(scene: Set) -> None:
+    scene(num_workers=2, persistent_workers="on")
+    loader = DataLoader(TensorDataset(torch.ones(2)))
+    assert (loader.num_workers, loader.persistent_workers) == (2, True)
+    drawing = {one.name for one in EVERY if {level.parity for level in one.levels} & {Parity.STOCHASTIC}}
+    assert drawing == {"num_workers"}
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def parse_ground(line: Line, arity: int) -> Triple:
     return (relation.strip(), *arguments)
 
 
-def read_rules(path: Path, arity: int = 2) -> tuple[Rule, ...]:
+def read_rules(path: Path, arity: int) -> tuple[Rule, ...]:
     """Rules of the form ``id:weight:b1(x,y), b2(y,z) -> h(x,z)``; ids and weights are not used."""
     rules = tuple(parse_rule(line, arity) for line in _lines(path))
     if not rules:

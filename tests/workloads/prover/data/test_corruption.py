@@ -79,3 +79,5 @@ def test_streaming_draws_one_block_ahead_and_no_more(countries):
     source = source_of(corruptor, queries.repeat(20, 1)[:100], "stream")
     source.take(10)
     assert corruptor.batches == 2
+    assert len(source.take(None)[0]) == int(source.owners.sum()) - 10
+    assert corruptor.batches == 7  # sixteen queries each, and four

@@ -61,3 +61,9 @@ def test_a_gain_scales_the_last_layer_alone_and_seeds_draw_others() -> None:
 @pytest.mark.parametrize(("folded", "expected"), [(False, 3 * 25 + 2 * 4 * 5), (True, 3 * 25)])
 def test_multiply_adds_of_a_state(folded: bool, expected: int) -> None:
     assert macs(SHAPE, folded) == expected
+
+
+def test_true_false_and_end_are_atoms_of_the_three_predicates_after_the_last() -> None:
+    nothing = [[0] * 4] * (ATOMS - 1)
+    three = Vocabulary(("p", "q"), ("a",), arity=3)
+    assert policy.constant_states(three).tolist() == [[[kind, 0, 0, 0], *nothing] for kind in (3, 4, 5)]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from perfsweep.workloads.script.changes import copies, memory_format
+from perfsweep.workloads.script.changes.change import wrap
 
 LAST = torch.channels_last
 
@@ -87,3 +88,16 @@ def test_only_copies_from_pinned_memory_return_at_once(
     assert [options.get("non_blocking", False) for options in seen] == [not waits]
     assert counts["unwaited_copies"] == (0 if waits else counted)
     assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)
+
+
+class OwnCall(nn.Identity):
+    def __call__(self, x: float) -> float:  # as some libraries have it: it does not look for compiled code
+        return self.forward(x)
+
+
+@pytest.mark.parametrize("kind", [nn.Identity, OwnCall])
+def test_every_call_of_one_module_goes_through_all_that_is_put_around_it(kind: type[nn.Module]) -> None:
+    module, other = kind(), kind()
+    for expected in (6, 12):
+        wrap(module, lambda call: lambda *given: 2 * call(*given))
+        assert (module(3), other(3)) == (expected, 3)

@@ -8,7 +8,7 @@ import pytest
 
 from perfsweep.workloads.script.edits.arguments import with_arguments
 from perfsweep.workloads.script.edits.source import NoEdit, Source
-from perfsweep.workloads.script.edits.statements import inside, line_after
+from perfsweep.workloads.script.edits.statements import after_imports, imported, inside, line_after
 
 LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
 
@@ -106,3 +106,24 @@ def test_an_edit_that_would_break_the_file_is_refused() -> None:
     source = Source(b"a = 1; b = f(\n  2)\n")
     with pytest.raises(NoEdit, match="would be no Python any more"):
         source.edited([line_after(source, source.tree.body[0], "g()")])
+
+
+@pytest.mark.parametrize(
+    ("text", "at_once", "after_all"),
+    [
+        ("import a\nx = 1\nfrom b import c\ny = 2\n", 1, 3),
+        ('"""What."""\nx = 1\n', 1, 1),
+        ("x = 1\nimport a\n", 0, 2),
+    ],
+)
+def test_a_line_is_put_after_the_first_imports_or_after_all(text: str, at_once: int, after_all: int) -> None:
+    source, lines = Source(text.encode()), text.splitlines()
+    name, edits = imported(source, "torch")
+    for new, edit, place in (
+        ("import torch", edits, at_once),
+        ("f()", [after_imports(source, "f()")], after_all),
+    ):
+        assert source.edited(edit).decode().splitlines() == [*lines[:place], new, *lines[place:]]
+    assert name == "torch"
+    assert imported(Source(b"import os, torch as t\nimport torch.cuda as c\n"), "torch") == ("t", [])
+    assert imported(Source(b"import torch\nimport torch.cuda as c\n"), "torch.cuda") == ("c", [])

@@ -180,6 +180,11 @@ def test_what_cannot_be_edited_is_a_sentence_with_its_line(name: str) -> None:
     [
         ("open(__file__).read()", 1),
         ("data = Path(__file__).parent / 'data.txt'\nopen(data)", 0),
+        ("me = Path(__file__).resolve()\nme.read_text()\nopen(me)", 2),
+        ("\nwith open(abspath(__file__)) as own: pass", 2),
+        ("open('log', __file__)", 0),
+        ("open(os.path.join(os.path.dirname(__file__), 'data.txt'))", 0),
+        ("print(__file__)\nother = 'data.txt'\nopen(other)", 0),
         ("def f(:", 0),
     ],
 )

@@ -1,4 +1,7 @@
-"""What a script writes below the user's folder goes into the trial's own, and is read from there."""
+"""What a script writes below the user's folder goes into the trial's own, and is read from there.
+
+A script is run; what it does goes through `redirection` and `overlay` of perfsweep.workloads.script.writes.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,10 @@ ROUTES = {
         assert not Path('full').exists()
         os.mkdir('full')
         assert not os.listdir('full')
+        """,
+    "renamed folder": """
+        os.rename('full', 'moved')
+        assert os.readlink('moved/latest') == 'inner.txt' and open('moved/latest').read() == 'mine'
         """,
     "rename": """
         os.replace('there.txt', 'new.txt')
@@ -143,6 +150,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "full").mkdir(parents=True)
     (folder / "there.txt").write_text("mine")
     (folder / "full/inner.txt").write_text("mine")
+    (folder / "full/latest").symlink_to("inner.txt")
     (folder / "linked").symlink_to(folder / "full")
     return folder
 

@@ -1,4 +1,4 @@
-"""The oracle itself, at fixed points known before: proof depths of real data, hand-made knowledge bases."""
+"""`perfsweep.workloads.prover.oracle.resolution` at fixed points known before: proof depths, own data."""
 
 from __future__ import annotations
 
