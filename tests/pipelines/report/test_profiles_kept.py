@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
@@ -68,6 +69,8 @@ def test_a_report_links_each_profile_beside_its_arm(tmp_path: Path) -> None:
     assert rf"| {FAST.label} | torch, iterations 2:5 | aten::mm 75%; aten::\<copy> 25% | 1.50x |" in text
     assert f"[trace.json.gz]({address})" in text
     assert f'href="{address}"' in page
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Iterations", "Arms", "Profiles", "Where this comes from"]
+    assert ">The last round of naive, iteration by iteration; warm-up is dotted.</figcaption>" in page
     assert "aten::&lt;copy&gt; 25%" in page
 
 
