@@ -93,6 +93,7 @@ def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_
     (path,) = built.folder.wandb_dir.glob(f"offline-run-*-{FAST.id}-profile")
     run = read_run(path)
     assert (run.job_type, run.group, run.config["variant"]) == ("profile", "demo", "late")
+    assert (run.tags, run.exit_code, run.name) == (("Spinner", "demo"), 0, "profile of late")
     assert (run.summary["profile/torch/overhead"], run.summary["profile/dynamo/compiled_graphs"]) == (
         1.5,
         2.0,
