@@ -209,15 +209,6 @@ UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, outco
 
 
 PRINTED = {
-    100: """
-Some
-
- name                        why it is so              short                time  drop it
- ────────────────────────────────────────────────────────────────────────────────────────
- compile=default with words  because of this and that  yes                1.5 ms        1
- b                           no                        a rather long one   10 ms        1
-
-""",
     72: """
 Some
 

@@ -257,6 +257,8 @@ def test_the_sweep_has_the_toggles_that_can_act_and_no_others() -> None:
 
 def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration_is() -> None:
     lines = told({}, "--lr=1", "a b")
-    assert lines[0].startswith("next: what wins together, as a patch, in about ")
+    assert lines[0] == "next: what wins together, as a patch, in about 3 min"
+    slow = told({}, step_ns=5e7, setup_s=20.0)  # 7 levels and the baseline, 3 trials and 6 rounds of each
+    assert slow[2] == "or each toggle that can act by itself, in about 26 min and compiling"
     assert lines[1] == "  perfsweep tune train.py workload.every=2 -- --lr=1 'a b'"
     assert lines[4] == "or where its time goes"
