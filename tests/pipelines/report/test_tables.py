@@ -212,25 +212,27 @@ PRINTED = {
     72: """
 Some
 
- name                   why it is so              short           time
+ name                      why it is so              short        time
  ─────────────────────────────────────────────────────────────────────
- compile=default with   because of this and that  yes           1.5 ms
- words
- b                      no                        a rather       10 ms
-                                                  long one
+ compile=default with      because of this and that  yes        1.5 ms
+ some more words
+ b                         no                        a rather    10 ms
+                                                     long one
 
 (too narrow for: drop it)
 """,
-    50: """
+    44: """
 Some
 
- name         why it is so  short           time
- ───────────────────────────────────────────────
- compile=def  because of    yes           1.5 ms
+              why it is
+ name         so           short       time
+ ──────────────────────────────────────────
+ compile=def  because of   yes       1.5 ms
  ault with    this and
- words        that
- b            no            a rather       10 ms
-                            long one
+ some more    that
+ words
+ b            no           a rather   10 ms
+                           long one
 
 (too narrow for: drop it)
 """,
@@ -242,12 +244,12 @@ def test_words_break_before_numbers_do_and_the_shortest_lack_of_room_is_filled_f
     columns = (
         Column("a", "name", text=lambda row: row[0], width=24),
         Column("b", "why it is so", text=lambda row: row[1], width=40),
-        Column("c", "short", text=lambda row: row[2]),
+        Column("c", "short", text=lambda row: row[2], width=8),
         Column("d", "time", text=lambda row: row[3], kind=float),
         Column("e", "drop it", text=lambda row: "1", kind=int, drop=1),
     )
     rows = (
-        ("compile=default with words", "because of this and that", "yes", "1.5 ms"),
+        ("compile=default with some more words", "because of this and that", "yes", "1.5 ms"),
         ("b", "no", "a rather long one", "10 ms"),
     )
     console = Console(file=io.StringIO(), width=width)
