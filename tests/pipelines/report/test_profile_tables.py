@@ -87,13 +87,13 @@ def test_below_stand_findings_what_it_cost_notes_and_files(tmp_path: Path) -> No
     (tmp_path / "trace.json").write_text("")
     (tmp_path / "profile.json").write_text("")
     lines = shown(
-        tmp_path, "torch", [], findings=("half is [copies]",), notes=("short",), profiled_ns=(15.0,)
+        tmp_path, "torch", [], findings=("half is [copies]",), notes=("[short]",), profiled_ns=(15.0,)
     )
     assert lines == [
         lines[0],
         "- half is [copies]",
         "- 1.50x: 15 ns per iteration with torch, 10 ns without it (1 pair)",
-        "- short",
+        "- [short]",
         f"- files: {tmp_path}/ trace.json",
     ]
     assert lines[0].endswith("of fuse=on, iterations 2:5")
