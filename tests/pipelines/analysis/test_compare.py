@@ -16,7 +16,7 @@ from measured import change, compared, cost, simulated, spec_of, write
 from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
-from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
@@ -86,7 +86,7 @@ def with_lost_time(folder: SweepFolder, manifest: Manifest, arm: str) -> tuple[S
 
 def test_what_others_had_of_the_core_makes_no_arm_slower(command) -> None:
     sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
-    sweep.report = ReportConfig(["wall", "cpu"])
+    sweep.report, sweep.workload["size"] = ReportConfig(["wall", "cpu"]), 32
     alike = simulated(sweep, lambda levels: 1.0)
     comparison = compared(*with_lost_time(*alike, "work=single"))
     (effect,) = comparison.effects
@@ -98,6 +98,9 @@ def test_what_others_had_of_the_core_makes_no_arm_slower(command) -> None:
     assert arm.ns_per_unit == pytest.approx(base.ns_per_unit, rel=0.01)
     assert arm.quantities["wall"] == pytest.approx(arm.ns_per_unit / (1 - LOST), rel=0.01)
     assert arm.quantities["cpu"] == arm.ns_per_unit
+    assert [one.key for one in comparison.quantities] == ["wall", "cpu"]
+    assert (comparison.workload, comparison.options) == ("toys.spinner:Spinner", {"size": 32})
+    assert comparison.reference == Reference("naive", pytest.approx(base.ns_per_unit, rel=0.01), 10)
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:

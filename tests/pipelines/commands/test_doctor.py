@@ -19,7 +19,8 @@ from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.probe import Finding
 
 PARTITION = Partition("gpu", True, True, "1-00:00:00", "4", "idle", "64", "500000", "gpu:8", "hbm")
-SITE = Diagnosis("24.05", {"MaxArraySize": "1001"}, (PARTITION,), True, "a job would start", None, ())
+SMALL = Partition("small", False, False, "1:00", "2", "idle", "8", "9000", "", "cpu")
+SITE = Diagnosis("24.05", {"MaxArraySize": "1001"}, (PARTITION, SMALL), True, "a job would start", None, ())
 Said = Any
 
 
@@ -71,7 +72,8 @@ def test_only_what_may_run_on_slurm_is_asked_about(said: Said, executor: str, as
     status, text = said(executor=executor)
     assert status == 0
     assert text.startswith("Slurm 24.05; accounting (sacct) works") is asks
-    assert ("MaxArraySize 1001" in text and text.endswith("a job would start")) is asks
+    rows = "gpu (default) 1-00:00:00 4 idle 64 500000 MB gpu:8 hbm small 1:00 2 down 8 9000 MB cpu"
+    assert (f"{rows} MaxArraySize 1001" in text and text.endswith("a job would start")) is asks
     assert (f"cluster.executor={executor}: packs run on this machine" in text) is not asks
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import simulated
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest
 
 from perfsweep.pipelines.commands import profile as module
+from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.exits import DONE, INTERRUPTED
 from perfsweep.pipelines.profiling.profile_trials import Ended
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Profile, arm_folder, write_profile
@@ -93,6 +96,33 @@ def test_profiles_that_are_not_there_are_to_be_made(sweep: SweepFolder, tmp_path
 def test_beside_a_folder_only_the_profile_is_said(overrides: list, arm_: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         module.profile_folder(overrides, arm_, None, None)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_report_links_profiles_that_are_whole_and_ctrl_c_says_where_they_are(
+    breaks: bool, command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}))
+    folder, manifest_ = simulated(sweep, lambda levels: 1.0)
+    folder.report_file.write_text("of before")
+
+    def profiled(*_: Any) -> int:
+        place = arm_folder(folder, manifest_.arms[0]) / "torch"
+        place.mkdir(parents=True)
+        write_profile(place, profile(NAIVE, arm=manifest_.arms[0]))
+        if breaks:
+            raise KeyboardInterrupt
+        return DONE
+
+    monkeypatch.setattr(module, "_each", profiled)
+    status = module.profile_arm(str(folder.path), "naive", ProfileConfig())
+    assert status == (INTERRUPTED if breaks else DONE)
+    place = arm_folder(folder, manifest_.arms[0])
+    said = [f"profiling baseline of toys.spinner:Spinner; profiles: {place}"]
+    kept = ["", f"interrupted; profiles that were whole are kept in {place}"]
+    said += kept if breaks else [f"report: {folder.report_file} links these profiles"]
+    assert capsys.readouterr().out.splitlines() == said
+    assert ("torch, 3:5" in folder.report_file.read_text()) is not breaks
 
 
 def test_an_arm_must_be_named_of_those_that_there_are(sweep: SweepFolder) -> None:

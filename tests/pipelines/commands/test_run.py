@@ -80,6 +80,7 @@ def test_each_part_of_an_iteration_has_its_share() -> None:
     }
     out = StringIO()
     print_table(Console(file=out, width=100), _parts("toys", arrays))
+    assert "\n   never " in out.getvalue(), "names begin below each other"
     rows = [line.split() for line in out.getvalue().splitlines()]
     assert ["iteration", "4", "of", "4", "100", "ns", "100", "ns", "100%"] in rows
     assert ["forward", "4", "of", "4", "50", "ns", "50", "ns", "50%"] in rows

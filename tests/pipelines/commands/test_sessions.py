@@ -92,6 +92,22 @@ def test_each_pack_has_the_state_of_the_job_that_it_is_in(
     assert status_of(built, capsys)[1]["packs"][2]["job"] == "not submitted"
 
 
+def test_a_person_reads_the_same_and_which_files_could_not_be_read(
+    built: Built, remote: Remote, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (broken, *_) = sorted(built.folder.path.glob("trials/*/*/record.json"))
+    broken.write_text("{")
+    assert sessions.status(str(built.folder.path)) == SOME_FAILED
+    text = capsys.readouterr().out
+    rows = [line.split("│") for line in text.splitlines() if "│" in line]
+    assert [[cell.strip() for cell in row[1:-1]] for row in rows] == [
+        ["p000", "2", "2 of 3", "6", "1", "running", ""],
+        ["p001", "2", "0 of 3", "0", "0", "running", ""],
+        ["p002", "2", "0 of 3", "0", "0", "pending", "waits for a node"],
+    ]
+    assert text.startswith("demo: ") and f"\nskipped: {broken} is damaged: " in text
+
+
 def test_a_job_that_cannot_start_needs_attention(
     built: Built, remote: Remote, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,15 +261,24 @@ def test_a_sweep_that_one_may_not_write_is_no_sweep_that_another_command_holds(
         getattr(sessions, act)(str(built.folder.path))
 
 
-@pytest.mark.parametrize("text", [None, "a: [1", "configuration: {cluster: {no_option: 1}}"])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "[Errno 2] No such file or directory"),
+        ("a: [1", "while parsing a flow sequence"),
+        ("configuration: {cluster: {no_option: 1}}", "Key 'no_option' not in 'ClusterConfig'"),
+    ],
+)
 def test_a_folder_that_does_not_say_which_cluster_is_one_sentence(
-    text: str | None, built: Built, monkeypatch: pytest.MonkeyPatch
+    text: str | None, why: str, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built.folder.config_file.unlink(missing_ok=True)
     if text is not None:
         built.folder.config_file.write_text(text)
     monkeypatch.setattr(sessions.submitted, "executor_of", lambda folder: "slurm")
-    with pytest.raises(ConfigError, match=r"sweep\.yaml does not say which cluster the sweep runs on"):
+    with pytest.raises(
+        ConfigError, match=rf"does not say which cluster the sweep runs on \({re.escape(why)}"
+    ):
         sessions.status(str(built.folder.path))
 
 

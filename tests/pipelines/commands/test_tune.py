@@ -18,7 +18,7 @@ from typed import ended
 
 from perfsweep.pipelines.commands import frontier
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
+from perfsweep.pipelines.search.ladders import LadderResult, MemoryModel, SizeResult
 from perfsweep.workloads.api import Level, Levels, Numbers, Toggle
 
 BEST = {"fuse": "on", "narrow": "on", "share": "on", "slab": OPTIMUM}
@@ -110,7 +110,7 @@ def test_where_not_even_the_baseline_fits_the_end_says_so(at: Shell) -> None:
     status, out = at.on(machine)(*TUNE, "tune.toggles=[fuse]", "tune.memory_gib=1")
     assert status == 1, out
     assert "no feasible arm: not even the baseline: out: oom" in out and "too much memory" in out
-    assert not list(at.folder.glob("runs/conf/**/*.yaml"))
+    assert not list(at.folder.glob("runs/conf/**/*.yaml")) and list(at.folder.glob("runs/*/report.html"))
 
 
 MISTAKES = [
@@ -242,3 +242,15 @@ def result(*measured: SizeResult, **own: Any) -> LadderResult:
 )
 def test_why_nothing_larger_is_told(measured: tuple, own: dict, beyond: str) -> None:
     assert f"largest that fits: slab=1{beyond}" in frontier.lines("slab", result(*measured, **own))
+
+
+def test_the_answer_of_a_frontier_has_speeds_with_their_errors_and_memory_by_size() -> None:
+    one, two, four = size(1, 1.0), size(2, 0.5, error=0.02), size(4, 1.0)
+    memory = MemoryModel(300e6, 2.5e6)
+    assert frontier.lines("slab", result(one, two, four, cliff=(two, four), memory=memory)) == [
+        "fastest: slab=2, 2.00x faster (+-4.0%) against slab=1",
+        "cliff: a unit at 4 is 2.00x slower than at 2",
+        "largest that fits: slab=4, where the ladder ends",
+        "peak memory: 300 MB + 2.5 MB for each",
+        "3 sizes measured",
+    ]

@@ -105,7 +105,13 @@ def test_an_entry_point_is_found_with_its_yaml(folder: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("yaml", "message"), [("sweep: {}", "sweep is unknown; the YAML of a workload has workload and sweeps")]
+    ("yaml", "message"),
+    [
+        ("zoo: 1\nsweep: {}", "sweep is unknown; the YAML of a workload has workload and sweeps"),
+        ("sweeps: &own [*own]", "cannot be read: its aliases make it too large"),
+        ("sweeps: " + "[" * 2000 + "]" * 2000, "it is nested too deeply. Write it with fewer levels"),
+    ],
+    ids=["an unknown entry", "an alias of itself", "too deep"],
 )
 def test_a_yaml_that_cannot_be_meant_is_refused_by_file_and_entry(
     folder: Path, yaml: str, message: str
@@ -124,6 +130,8 @@ def test_paths_in_a_yaml_alone_are_meant_from_its_folder(folder: Path) -> None:
     assert (found.name, found.title, found.default_sweep) == ("script", "own-case", "quick")
     read = found.read_as(registry.find("script"))
     assert read.workload == {"path": str(folder / "train.py"), "args": ["--fast"]}
+    file.write_text("path: ''\n")
+    assert external_workload.read(f"script:{file}").read_as(registry.find("script")).workload == {"path": ""}
     file.write_text("pathh: train.py\n")
     with pytest.raises(
         ConfigError, match=r"pathh is unknown; did you mean path\? it has sweeps and the fields"

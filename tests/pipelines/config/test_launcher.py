@@ -55,6 +55,7 @@ def test_a_launchers_file_is_read(theirs: dict[str, Any], ours: dict[str, Any]) 
     ("theirs", "reason"),
     [
         ({"gres": "gpu:1,tmp:10G"}, "gpu:1,tmp:10G cannot be read"),
+        ({"gpus_per_node": -1}, "-1 cannot be read"),
         ({"partition": "${site.partition}"}, "it refers to another configuration: ${site.partition}"),
         ({"defaults": ["base", "_self_"]}, "what base says is not read"),
         ({"mem_gigs": 4}, "perfsweep does not know it"),

@@ -46,6 +46,7 @@ def test_the_help_of_a_command_names_each_of_its_options_with_its_default(comman
     for name, declared in option_reference.options(command):
         default = names.groups(command).get(name, option_reference.shown_default(declared))
         assert f"{name}={default}".split()[0] in lines
+    assert " []" not in option_reference.help_text(command), "what has no limits names none"
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

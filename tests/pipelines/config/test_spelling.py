@@ -32,6 +32,10 @@ def test_what_can_be_meant_is_taken(words: list[str], read: list[str]) -> None:
     [
         (["--mem_gb=4"], "--mem_gb is no option of perfsweep sweep; write cluster.memory=4G"),
         (["--gres", "gpu:a100:2"], "cluster.gpus=2 cluster.gpu_flag=gres cluster.gpu_type=a100"),
+        (["--gres", "gpu:2", "--name=a"], "write cluster.gpus=2 cluster.gpu_flag=gres"),
+        (["--setup=module"], "write cluster.setup=module"),
+        (["digitz"], "did you mean workload=digits?"),
+        (["workload=probe1d", "digitz"], "digitz is no FIELD=VALUE; `perfsweep sweep --help` lists"),
         (["cluster.mem_gb=0.5"], "cluster.mem_gb is what submitit calls it; write cluster.memory=512M"),
         (["cluster.additional_parameters.nice=1"], "leave it out: options of sbatch are a list"),
         (["hydra/launcher=submitit_slurm"], "`perfsweep init --launcher=FILE` makes a site profile"),

@@ -205,8 +205,8 @@ def test_placebos_are_copies_of_the_first_reference_in_every_pack(command) -> No
 
 
 def test_an_axis_without_a_level_is_refused_and_one_level_is_a_list(command) -> None:
-    with pytest.raises(ConfigError, match=r"axes\.work=\[\] names no level; list some"):
-        plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": []}), CPU)
+    with pytest.raises(ConfigError, match=r"axes\.work=\[\] names no level; list some, as axes\.work=\[L"):
+        plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": [], "slab": []}), CPU)
     found = plan.make_plan(command(DesignConfig("one_at_a_time"), axes={"work": "single"}), CPU)
     assert [effect.level for effect in found.effects] == ["single"]
 

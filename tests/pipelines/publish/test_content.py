@@ -211,7 +211,7 @@ def test_the_comparison_and_profiles_come_last_and_only_where_the_whole_sweep_is
 
 def test_a_pack_of_another_sweep_is_refused_with_the_choices(built: Built) -> None:
     with pytest.raises(ConfigError, match="pack p009 is not of sweep demo; choose from: p000, p001"):
-        runs(built).keys(["p000", "p009"])
+        runs(built).keys(["p000", "p009", "p010"])
 
 
 def test_the_comparison_holds_the_series_of_the_rounds_that_ended_well(built: Built) -> None:

@@ -81,6 +81,10 @@ def _charts(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None:
     spec = specification(view_of(manifest), "team", "speed")
     assert (spec["entity"], spec["project"], spec["displayName"]) == ("team", "speed", "perfsweep demo")
+    section = spec["spec"]["section"]
+    (runs,) = section["runSets"]
+    fastest = [{"key": {"section": "summary", "name": "bench_ms_per_unit"}, "ascending": True}]
+    assert (runs["sort"]["keys"], section["settings"]["maxRuns"]) == (fastest, 50)
     charts = _charts(spec)
     curve = charts["time of an iteration, ms"]
     assert curve["viewType"] == "Run History Line Plot"

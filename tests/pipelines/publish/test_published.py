@@ -71,6 +71,9 @@ def test_the_table_tells_rows_before_and_now_and_what_is_incomplete() -> None:
     done = Published((WHOLE, run(3, "server busy", rows_before=1)))
     console = Console(width=100, file=io.StringIO())
     console.print(table_of_runs(done, "Runs"))
-    *_, first, second = [line.split() for line in console.file.getvalue().splitlines() if line.strip()]  # type: ignore[attr-defined]
+    _, headings, _, first, second = [
+        line.split() for line in console.file.getvalue().splitlines() if line.strip()
+    ]  # type: ignore[attr-defined]
+    assert headings == ["run", "pack", "rows", "before", "now", "state"]
     assert first == ["baseline", "p000", "5", "5", "written"]
     assert second == ["baseline", "p000", "5", "1", "3", "incomplete:", "server", "busy"]

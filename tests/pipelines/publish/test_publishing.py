@@ -14,7 +14,7 @@ from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S, Feeder
 from perfsweep.pipelines.publish.pool import Delivered
 from perfsweep.pipelines.publish.published import Published, PublishedRun
-from perfsweep.pipelines.publish.publishing import Publication
+from perfsweep.pipelines.publish.publishing import Publication, forecast
 from perfsweep.pipelines.publish.server import Account
 
 GOOD = Account(entity="team")
@@ -62,12 +62,21 @@ def run(key: tuple[str, str], **changes: Any) -> PublishedRun:
 def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
     built: Built, crew: type[Crew]
 ) -> None:
-    Publication(built.folder)
-    Publication(built.folder, mode="online", patience_s=3.0)
+    heard: list[str] = []
+    Publication(built.folder, say=heard.append)
+    assert heard == [], "a folder here sets no limit"
+    Publication(built.folder, mode="online", patience_s=3.0, say=heard.append)
+    assert heard == [forecast(2, 2)]
     (offline, first), (online, second) = crew.made
     assert offline == (None, 1, 7.0)
     assert online == ("http://there", 2, 3.0)
     assert first == second == KEYS
+
+
+def test_a_forecast_counts_requests_of_processes_and_runs_and_the_minutes_that_they_take() -> None:
+    few = "about 67 requests at most, 10 for each of 2 runs: 1 minute at 200 a minute"
+    many = "about 2112 requests at most, 10 for each of 200 runs: 11 minutes at 200 a minute"
+    assert (forecast(2, 3), forecast(200, 16)) == (few, many)
 
 
 def test_what_is_missing_is_told_with_its_reason_and_problems_are_told_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,10 +20,11 @@ from typed import ended
 from perfsweep.checksums import sealed
 from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
 from perfsweep.pipelines.analysis.across.version_history import history
-from perfsweep.pipelines.analysis.columns import Style, row_values
+from perfsweep.pipelines.analysis.columns import Style, Where, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
+from perfsweep.pipelines.report.pictures.history_picture import history_chart
 from perfsweep.pipelines.report.regressions import JudgedChange, change_columns, compare_with, show
 from perfsweep.pipelines.units import bounds_text, speed
 
@@ -84,6 +86,44 @@ def test_changes_intervals_and_words_stay_whole_at_eighty_columns() -> None:
         assert sum(whole in line for line in lines) >= 2, whole
 
 
+def test_below_the_tables_stands_how_changes_were_judged_and_where_levels_begin() -> None:
+    def said(baselines: list[Baseline]) -> list[str]:
+        console = Console(file=io.StringIO(), width=300)
+        reporting.show(console, history(baselines, ["fast", "naive"]))
+        return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    commit = f"{7:x}" * 40
+    changed = [*twelve({7: 0.6})[:7], version(commit, 7, 0.6), *twelve({7: 0.6})[8:]]
+    lines = said(changed)
+    rows = [re.split("  +", line.strip()) for line in lines]
+    assert next(row for row in rows if row[0] == f"s-{commit}") == [
+        *(f"s-{commit}", "7777777777", "10", "600 ns", "1.20x slower", "1.19 .. 1.20"),
+        *("1.20x slower (1.20 .. 1.20)", "1.20x slower", "slower"),
+    ]
+    assert [row[-1] for row in rows if row[0] == changed[0].sweep] == ["first", "first"]
+    judged = [
+        "- slower and faster: the interval lies wholly beyond 5% of the version before; on another device"
+        " only the ratio to naive is judged",
+        "- versions are not interleaved: a machine that drifted moves all arms at once",
+    ]
+    looked = (
+        "arms; of arms that do not change, 5% at most show one by chance, and more on a machine that drifts"
+    )
+    begins = f"- fast: new level from s-{commit} (7777777777) on, 1.20x slower"
+    assert lines[-4:] == [*judged, begins, f"- change points were looked for in 2 of 2 {looked}"]
+    few = "fewer than 10 versions"
+    assert said(twelve({})[:2])[-3:] == [*judged, f"- no change points are looked for: {few} (2)"]
+    late = [one.model_copy(update={"rounds": {"naive": one.rounds["naive"]}}) for one in twelve({})[:5]]
+    assert said([*late, *twelve({})[5:]])[-2:] == [
+        f"- change points were looked for in 1 of 2 {looked}",
+        f"- no change points are looked for in fast: {few} (7)",
+    ]
+    texts = [
+        one.key for one in reporting.version_columns("naive") if not one.number and Where.HTML in one.where
+    ]
+    assert texts == ["sweep", "commit", "words"], "all others are numbers, on the right of their columns"
+
+
 def test_the_object_is_as_the_page_says_and_so_is_the_status(tmp_path, capsys) -> None:
     files = stored(twelve({7: 0.6}), tmp_path)
     plain, words, _ = run(capsys, *files)
@@ -120,6 +160,15 @@ def test_the_picture_has_a_panel_for_each_arm_and_a_line_where_a_level_begins(tm
     text = picture.read_text()
     assert text.count("stroke-dasharray") == 1 and "var(--red)" in text and "--red: #" in text
     assert 'aria-label="2 arms over 12 versions"' in text
+    fast, naive = history_chart(history(twelve({7: 0.6}), ["fast", "naive"]), 860).axes
+    spans = [
+        [[float(x) for x, _ in segment] for one in axes.collections[2:] for segment in one.get_segments()]
+        for axes in (fast, naive)
+    ]
+    assert spans == [[[-0.4, 6.4], [6.6, 11.4]], [[-0.4, 11.4]]], "a level lies below and over its versions"
+    assert [(axes.get_title(loc="left"), axes.get_xlim()) for axes in (fast, naive)] == [
+        *(("fast", (-0.6, 11.6)), ("naive", (-0.6, 11.6)))
+    ]
 
 
 @pytest.mark.parametrize("time", ["0", "NaN"])
@@ -161,6 +210,7 @@ def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference() ->
     assert row_values(columns, row) == {"arm": "amp", **times, **relative, "verdict": "slower"}
     assert next(one for one in columns if one.key == "relative").heading == "against naive"
     assert next(one for one in columns if one.key == "verdict").style(row) is Style.ALARM
+    assert [one.key for one in columns if not one.number] == ["arm", "verdict"]
 
 
 FILE_ONLY = ("low", "high", "relative_low", "relative_high")

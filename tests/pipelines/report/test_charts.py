@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -26,6 +28,8 @@ from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.chart_data import (
     SizeCurve,
     SizeResult,
+    Spikes,
+    Trace,
     last_traces,
     size_curves,
     spikes,
@@ -34,7 +38,18 @@ from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
 from perfsweep.pipelines.report.pictures.memory_chart import PICTURE, write_picture
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import REST, breakdown
-from perfsweep.pipelines.report.pictures.svg import BLUE, DAY, NARROW, NIGHT, WIDE, alone, canvas, drawn
+from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
+from perfsweep.pipelines.report.pictures.svg import (
+    BLUE,
+    DAY,
+    NARROW,
+    NIGHT,
+    WIDE,
+    alone,
+    canvas,
+    drawn,
+    exported,
+)
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 from perfsweep.pipelines.store.records import Arm, Effect, write_iterations
@@ -50,17 +65,54 @@ def line(one) -> tuple[list[float], list[float]]:
     return [float(x) for x in one.get_xdata()], [round(float(y), 6) for y in one.get_ydata()]
 
 
+def words(figure: Figure) -> dict[str, Any]:
+    """What stands around the first axes of a figure: its labels, the names of its ticks, and its legend."""
+    axes, *_ = figure.axes
+    ticks = {"ticks": axes.get_xticklabels(), "rows": axes.get_yticklabels()}
+    return {
+        "labels": (axes.get_xlabel(), axes.get_ylabel()),
+        **{name: [one.get_text() for one in own] for name, own in ticks.items()},
+        "legend": [text.get_text() for one in figure.legends for text in one.get_texts()],
+    }
+
+
 CORNERS = Corners(("a", "b"), ("off", "low"), ("on", "high"), 0.5, 0.8, 0.3)
 
 
 def test_an_interaction_is_a_line_for_each_level_of_the_second_and_one_of_what_was_to_be_expected() -> None:
-    (axes,) = charts.interaction(CORNERS, svg.WIDE).axes
+    figure = charts.interaction(CORNERS, svg.WIDE)
+    (axes,) = figure.axes
     assert {one.get_label(): line(one)[1] for one in axes.lines} == {
         "b=low": [1.0, 0.5],
         "b=high": [0.8, 0.3],
         "if neither touched the other": [0.8, 0.4],
     }
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["a=off", "a=on"]
+    found = words(figure)
+    assert (found["labels"], found["ticks"]) == (("", "time against neither"), ["a=off", "a=on"])
+    assert found["legend"] == ["b=low", "b=high", "if neither touched the other"]
+    assert [one.get_linestyle() for one in axes.lines] == ["-", "-", ":"]
+
+
+def test_iterations_are_a_line_for_each_arm_after_its_dotted_warm_up_with_spikes_named_in_the_legend() -> (
+    None
+):
+    marked = (Spikes("gc, 1 of 60", (3.0,), (9.0,)), Spikes("save, every 5", (4.0, 9.0), (7.0, 8.0)))
+    traces = (
+        Trace("a", "A", (0.0, 1.0), (5.0, 4.0), (2.0, 3.0), (2.0, 2.5), marked),
+        Trace("b", "B", (0.0,), (5.0,), (1.0, 2.0), (1.0, 1.5)),
+    )
+    figure = charts.iterations(traces, svg.WIDE)
+    (axes,) = figure.axes
+    assert [(line(one), one.get_linestyle()) for one in axes.lines] == [
+        (([0.0, 1.0], [5.0, 4.0]), ":"),
+        (([2.0, 3.0], [2.0, 2.5]), "-"),
+        (([1.0, 2.0], [1.0, 1.5]), "-"),
+    ]
+    assert [one.get_offsets().tolist() for one in axes.collections] == [[[3, 9]], [[4, 7], [9, 8]]]
+    found = words(figure)
+    assert found["labels"] == ("iteration, from the start of the trial", "ms")
+    assert found["legend"] == ["A", "A: gc, 1 of 60", "A: save, every 5", "B"]
+    assert (axes.get_xscale(), axes.get_yscale(), list(figure.bbox.size)) == ("linear", "log", [WIDE, 420])
 
 
 def test_sizes_that_did_not_finish_are_marked_along_the_top_with_the_reason() -> None:
@@ -74,7 +126,8 @@ def test_sizes_that_did_not_finish_are_marked_along_the_top_with_the_reason() ->
     assert points(axes) == [(2.0, 4.0)]
     assert [text.get_text() for text in axes.texts] == ["oom"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
-    assert (axes.get_xlabel(), axes.get_ylim()) == ("slab", (0.0, pytest.approx(4.6)))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("slab", "microseconds per unit")
+    assert axes.get_ylim() == (0.0, pytest.approx(4.6))
 
 
 SCHEMA = {
@@ -207,7 +260,17 @@ def names(*effects: EffectResult) -> list[str]:
 
 def test_each_point_has_the_speed_of_its_row_in_the_colour_and_the_form_of_what_to_do() -> None:
     rows = effect_rows(comparison(*SOME))
-    axes = chart(rows, 0.01, svg.WIDE).axes[0]
+    figure = chart(rows, 0.05, svg.WIDE)
+    axes = figure.axes[0]
+    assert words(figure) == {
+        "labels": ("speed against the baseline, with its 95 % interval", ""),
+        "ticks": ["2x\nslower", "same", "2x\nfaster", "3x\nfaster", "5x\nfaster", "10x\nfaster"],
+        "rows": [row.name for row in rows],
+        "legend": [],
+    }
+    (band,), (same,) = axes.patches, axes.lines
+    assert band.get_x() == 1 / 1.05 and band.get_x() + band.get_width() == pytest.approx(1 / 0.95)
+    assert list(same.get_xdata()) == [1, 1] and same.get_linewidth() > 0
     points = {
         round(float(one.get_offsets()[0][1])): one for one in axes.collections if len(one.get_offsets())
     }
@@ -223,6 +286,13 @@ def test_each_point_has_the_speed_of_its_row_in_the_colour_and_the_form_of_what_
         "2.00x faster [1.82 .. 2.20]",
         "1.60x slower [1.45 .. 1.76]",
         "different",
+    ]
+    narrow = words(chart(rows, 0.05, NARROW))
+    assert narrow["labels"] == ("speed, 95 % interval", "")
+    assert narrow["rows"] == [
+        *("TURN ON", "faster=on\n4.00x [3.64 .. 4.40]", "fast=on\n2.00x [1.82 .. 2.20]"),
+        *("LEAVE OFF", "slow=on\n1.60x [1.45 .. 1.76]", "CHANGES RESULTS", "other=on\ndifferent"),
+        *("NOT DECIDED", "open=on\n1.020x [0.928 .. 1.122]"),
     ]
 
 
@@ -264,6 +334,14 @@ def test_arms_are_broken_down_from_the_baseline_on_and_the_rest_is_what_no_phase
     assert found is not None and found.phases == ("backward", "forward", REST)
     assert [bar.arm for bar in found.bars] == ["naive", "fast", "slow"], "as the tables have them"
     assert [bar.parts for bar in found.bars] == [(30.0, 40.0, 30.0), (0.0, 40.0, 10.0), (190.0, 0.0, 10.0)]
+    figure, narrow = phases_chart(found, WIDE), phases_chart(found, NARROW)
+    legend = ["backward", "forward", REST]
+    rows = ["naive", "fast", "slow"]
+    told = words(figure)
+    assert (told["labels"], told["rows"], told["legend"]) == (("nanoseconds per pair", ""), rows, legend)
+    ends = [[bar.get_x() + bar.get_width() for bar in part] for part in figure.axes[0].containers]
+    assert ends == [[30, 0, 190], [70, 40, 190], [100, 50, 200]], "each part goes on where the last one ends"
+    assert narrow.bbox.height - figure.bbox.height == pytest.approx(20), "two rows of legend, in place of one"
 
 
 MB = 10**6
@@ -290,7 +368,13 @@ def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
 
 
 def test_tensors_stand_above_the_process_in_ms_and_mb_with_a_line_where_each_iteration_ends() -> None:
-    tensors, host = memory_chart(course(), WIDE).axes
+    phases = {"phase_names": ["step", "step/in"], "phase_start_ns": [0, 0], "phase_end_ns": [10**7, 10**6]}
+    figure = memory_chart(course(**phases), WIDE)
+    tensors, host = figure.axes
+    assert [(one.get_text(), one.xy[0]) for one in tensors.texts] == [("step", 5)], (
+        "the outermost, in its middle"
+    )
+    assert list(figure.bbox.size) == [WIDE, 420] and tensors.get_ylabel() == "MB, since the slice began"
     assert lines(tensors)["held by tensors"] == [(0, 0), (5, 3)]
     assert [one.get_xydata().tolist() for one in host.lines][-1] == [[0, 8], [20, 8]]
     ends = [one.get_xdata()[0] for one in tensors.lines if one.get_xdata()[0] == one.get_xdata()[-1]]
@@ -348,6 +432,12 @@ def test_a_page_has_a_figure_for_a_desk_and_one_for_a_phone_with_names_of_their_
     assert not re.search(r"#01010[1-7]|#ffffff", text), "no stand-in is left, and nothing is white by night"
     assert not re.search(r"<metadata|<style|<!--", text)
     assert text == drawn(plain_chart, "times", 'times of "a" & <b>'), "equal figures are equal to the byte"
+
+
+def test_an_exported_picture_has_the_colours_of_the_day() -> None:
+    pixels = image.imread(BytesIO(exported(plain_chart, "png")))[:, :, :3].reshape(-1, 3)
+    for name in ("--blue", "--page"):
+        assert (np.abs(pixels - to_rgba(DAY[name])[:3]).max(axis=1) < 0.01).any(), name
 
 
 def test_a_file_of_its_own_is_a_whole_picture_with_colours_by_day_and_by_night() -> None:

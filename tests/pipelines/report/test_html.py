@@ -44,7 +44,7 @@ def markup(command: Callable) -> Page:
 
     def write(comparison: Comparison) -> str:
         manifest = plan.make_plan(
-            command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device()
+            command(DesignConfig("one_at_a_time", levels={"work": ["single"], "slab": [2, 4]})), Device()
         )
         folder = SweepFolder(command().runs + "/toy")
         folder.path.mkdir(parents=True)
@@ -88,8 +88,16 @@ SQUARES = "Squares are arms without a verdict on their times"
                 "effects": (effect("x", Verdict.FASTER, 0.5), effect("y", Verdict.HELD_BACK, 0.9)),
                 "arms": (arm("base", 2000.0, 2**20), arm("x", 1000.0, 2**20), arm("y", 900.0, 2**20)),
             },
-            ["Times are those of paired rounds", STAY, SQUARES, "takes longer or needs more memory"],
+            ["Times are those of paired rounds", STAY, SQUARES, "takes longer or needs more memory by more"],
             [CROSSES],
+        ),
+        (
+            {"arms": tuple(replace(one, quantities={"energy": 2.0, "cost": 7.0}) for one in ARMS)},
+            [
+                STAY,
+                "every other arm takes longer, draws more energy, or costs more, by more than the margin.",
+            ],
+            [CROSSES, SQUARES],
         ),
         (
             {"effects": (effect("x", Verdict.HELD_BACK, 0.5),)},
@@ -101,7 +109,9 @@ SQUARES = "Squares are arms without a verdict on their times"
 def test_a_trade_off_says_how_to_read_it(page: Page, change: dict, has: list[str], lacks: list[str]) -> None:
     text = page(replace(WHOLE, **change))
     assert [words for words in has if words not in text] == []
-    assert [words for words in lacks if words in text] == []
+    assert [words for words in [*lacks, "Frontier"] if words in text] == [], (
+        "sizes that are no ladder have none"
+    )
 
 
 def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next(markup: Page) -> None:
@@ -119,6 +129,24 @@ def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next
     order.append("<b>In code:</b> <code>x = [&lt;2&gt;]</code> first</li>")
     places = [text.index(one) for one in order]
     assert places == sorted(places)
+
+
+def test_iterations_are_drawn_of_the_baseline_and_of_the_fastest_whose_time_counts(command: Callable) -> None:
+    manifest = plan.make_plan(command(DesignConfig("one_at_a_time", levels={"work": ["single"]})), Device())
+    (baseline,) = manifest.sweep.references.values()
+    arms = (
+        arm("slow", 9.0, 1),
+        arm("x", 3.0, 1),
+        arm("fast", 2.0, 1),
+        arm("none", None, 1),
+        arm("p", 1.0, 1),
+    )
+    placebo = effect("p", Verdict.NO_DIFFERENCE, 1.0)
+    placebo = replace(placebo, effect=placebo.effect.model_copy(update={"design": "placebo"}))
+    for wrong, fastest in ((False, "fast"), (True, "x")):
+        effects = (effect("fast", Verdict.DIFFERENT if wrong else Verdict.FASTER, 0.5, not wrong), placebo)
+        drawn = html.baseline_and_fastest(manifest, replace(WHOLE, effects=effects, arms=arms))
+        assert drawn == [baseline, fastest]
 
 
 @pytest.mark.parametrize("quantity", ["6.61x less", "-39.0 .. -23.7", "[0.621, 0.852]"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -20,13 +21,15 @@ from perfsweep.workloads.errors import ConfigError
 ARM = Arm(id="abc", label="fuse=on", levels={"fuse": "on"})
 
 
-def shown(tmp_path: Path, tool: str, costs: Sequence[Cost], top: int = 10, **fields: object) -> list[str]:
+def shown(
+    tmp_path: Path, tool: str, costs: Sequence[Cost], top: int = 10, collapse: bool = True, **fields: object
+) -> list[str]:
     """Printed lines, with one space where there are several."""
     values = {"slice": "iterations 2:5", "iterations": 2, "units": 8.0, "bare_ns": (10.0,), **fields}
     profile = Profile(tool=tool, workload="toy", unit="row", arm=ARM, costs=tuple(costs), **values)  # type: ignore[arg-type]
     output = StringIO()
     show(Console(file=output, width=200), Kept(tmp_path, profile), top)
-    lines = [" ".join(line.split()) for line in output.getvalue().splitlines()]
+    lines = [" ".join(line.split()) if collapse else line for line in output.getvalue().splitlines()]
     return [line for line in lines if line.strip("─ ")]
 
 
@@ -64,6 +67,15 @@ def test_a_roofline_has_work_traffic_and_their_rates_against_the_ceiling(tmp_pat
     assert forward == "forward 500 us 2 0.5 4 4 1", "no share where nobody knows the ceiling"
 
 
+def test_memory_has_what_is_in_use_and_numbers_end_below_each_other(tmp_path: Path) -> None:
+    costs = [Cost(name="forward", bytes=5e9, calls=30), Cost(name="unknown", calls=4)]
+    lines = shown(tmp_path, "memory", costs, collapse=False)
+    heading, *cells = [re.split("  +", line.strip()) for line in rows(lines) if "─" not in line]
+    assert heading[-2:] == ["in use", "blocks"]
+    assert cells == [["forward", "5,000.00 MB", "30"], ["unknown", "0.00 MB", "4"]]
+    assert len({len(line.rstrip()) for line in rows(lines)[-2:]}) == 1
+
+
 def test_the_rest_of_the_lines_is_counted_and_their_share_stays_that_of_all(tmp_path: Path) -> None:
     lines = shown(tmp_path, "torch", [MM, COPY, COPY], top=1)
     assert rows(lines)[1:] == ["aten::mm 3 us 43% 2"]
@@ -75,13 +87,13 @@ def test_below_stand_findings_what_it_cost_notes_and_files(tmp_path: Path) -> No
     (tmp_path / "trace.json").write_text("")
     (tmp_path / "profile.json").write_text("")
     lines = shown(
-        tmp_path, "torch", [], findings=("half is [copies]",), notes=("short",), profiled_ns=(15.0,)
+        tmp_path, "torch", [], findings=("half is [copies]",), notes=("[short]",), profiled_ns=(15.0,)
     )
     assert lines == [
         lines[0],
         "- half is [copies]",
         "- 1.50x: 15 ns per iteration with torch, 10 ns without it (1 pair)",
-        "- short",
+        "- [short]",
         f"- files: {tmp_path}/ trace.json",
     ]
     assert lines[0].endswith("of fuse=on, iterations 2:5")
@@ -119,7 +131,7 @@ FAST = profile(
 
 def test_where_a_side_finished_no_unit_times_are_per_iteration() -> None:
     unfinished = FAST.model_copy(update={"units": 0.0})
-    assert per(SLOW, unfinished) == "iteration"
+    assert [per(SLOW, unfinished), per(unfinished, SLOW), per(SLOW, FAST)] == ["iteration"] * 2 + ["example"]
     changed = {one.name: one.change_ns for one in differences(SLOW, unfinished)}
     assert changed == {"mm": 0.0, "copy": -8.0, "only slow": -5.0, "only fast": 1.0}
 
@@ -153,6 +165,12 @@ def test_profiles_of_the_same_tool_are_compared(tmp_path: Path) -> None:
 def test_two_arms_without_a_common_tool_are_refused(tmp_path: Path) -> None:
     before, after = kept(tmp_path, SLOW), kept(tmp_path, FAST.model_copy(update={"tool": "pyinstrument"}))
     with pytest.raises(ConfigError, match=r"here torch; there pyinstrument.*profile\.tool=torch"):
+        pairs(before, after, None)
+
+
+def test_arms_of_different_workloads_are_refused(tmp_path: Path) -> None:
+    before, after = kept(tmp_path, SLOW), kept(tmp_path, FAST.model_copy(update={"workload": "other"}))
+    with pytest.raises(ConfigError, match=r"one profile is of toy, the other of other: they share no op"):
         pairs(before, after, None)
 
 

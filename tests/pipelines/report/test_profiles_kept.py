@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recorded import FAST, IDENTITY, NAIVE, Built, build, publish_here
@@ -68,6 +69,8 @@ def test_a_report_links_each_profile_beside_its_arm(tmp_path: Path) -> None:
     assert rf"| {FAST.label} | torch, iterations 2:5 | aten::mm 75%; aten::\<copy> 25% | 1.50x |" in text
     assert f"[trace.json.gz]({address})" in text
     assert f'href="{address}"' in page
+    assert re.findall("<h2>(.*?)</h2>", page) == ["Iterations", "Arms", "Profiles", "Where this comes from"]
+    assert ">The last round of naive, iteration by iteration; warm-up is dotted.</figcaption>" in page
     assert "aten::&lt;copy&gt; 25%" in page
 
 
@@ -90,6 +93,7 @@ def test_offline_an_arms_profiles_are_a_run_with_their_files_as_an_artifact(tmp_
     (path,) = built.folder.wandb_dir.glob(f"offline-run-*-{FAST.id}-profile")
     run = read_run(path)
     assert (run.job_type, run.group, run.config["variant"]) == ("profile", "demo", "late")
+    assert (run.tags, run.exit_code, run.name) == (("Spinner", "demo"), 0, "profile of late")
     assert (run.summary["profile/torch/overhead"], run.summary["profile/dynamo/compiled_graphs"]) == (
         1.5,
         2.0,

@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 from machines import effects_of, rounds_of
 from measured import compared, cost, simulated, with_everything
+from rich.console import Console
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
@@ -21,7 +23,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.explanation import explanation, row_of
+from perfsweep.pipelines.report.explanation import explanation, row_of, show
 from perfsweep.pipelines.report.sentences import (
     conclusions,
     footnotes,
@@ -320,6 +322,9 @@ def test_a_name_of_several_designs_is_refused_and_a_row_without_a_time_says_why(
     assert row_of(comparison, "work=single (factorial)").effect.design == "factorial"
     text = "\n".join(explanation(comparison, row_of(comparison, "slab=64")))
     assert "slab=64 (ladder): oom [no_time]" in text and "CUDA out of memory" in text and "Holm" not in text
+    console = Console(file=StringIO(), width=1000)
+    show(console, comparison, "slab=64")
+    assert console.file.getvalue() == "\n" + text.replace("\n", "\n- ") + "\n"  # type: ignore[attr-defined]
 
 
 def derived(ratio: float = 0.9, servers: int = 0, rounds: int = 6, **own: Any) -> list[str]:

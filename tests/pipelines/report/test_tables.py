@@ -11,7 +11,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis.arm_records import CounterChange
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
-from perfsweep.pipelines.analysis.columns import Style, Where
+from perfsweep.pipelines.analysis.columns import Column, Style, Where
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
@@ -20,7 +20,9 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.tables import (
     Table,
     answer_tables,
+    arms_table,
     changes_table,
+    effects_by_design,
     effects_table,
     oracle_columns,
 )
@@ -87,7 +89,29 @@ def test_effects_come_by_design_with_the_fastest_first_and_then_what_stands_besi
     assert tables[1].caption == "Intervals: pooled variance."
     assert tables[0].caption == ""
     assert tables[4].caption.startswith("Alone: one toggle at a time on the baseline.")
+    ruled = ["twice as fast", "A report, 2.1", "refuted (1.11x faster [1.05 .. 1.25])"]
+    assert rows(tables[6]) == [["amp=b (one at a time)", *ruled]]
+    assert rows(list(answer_tables(comparison(FAST, rulings=(RULED,)), Where.MARKDOWN))[1]) == [
+        ["amp=b", *ruled]
+    ]
     assert "Two toggles at a time" not in [one.title for one in answer_tables(whole, Where.TERMINAL)]
+
+
+def test_only_listed_arms_are_told_apart_by_their_baseline_and_one_that_cannot_act_has_no_table() -> None:
+    def listed(level: str, reference: str, design: str = "arms", **own: object) -> EffectResult:
+        made = effect(level, None, design, **own)
+        return replace(made, effect=made.effect.model_copy(update={"reference": reference}))
+
+    def told(*effects: EffectResult) -> list[tuple[str, list[str]]]:
+        return [(title, [one.effect.level for one in own]) for title, own in effects_by_design(effects)]
+
+    a, b, lost = listed("1", "a"), listed("2", "b"), listed("3", "b", outcome="base unsupported")
+    other = listed("4", "b", "chain", outcome="base unsupported")
+    assert told(a, listed("5", "")) == [("arms", ["1"]), ("arms", ["5"])]
+    assert told(a, lost, other) == [("arms", ["1"]), ("chain", ["4"])]
+    assert told(a, b, listed("6", "b", outcome="base failed"), other) == [
+        *(("arms against a", ["1"]), ("arms against b", ["2", "6"]), ("chain", ["4"]))
+    ]
 
 
 def test_two_toggles_at_a_time_have_what_both_take_and_what_was_to_be_expected() -> None:
@@ -137,6 +161,8 @@ def test_counters_that_differ_name_their_arm_once() -> None:
         ArmResult("b=1", 6, 1.0, None, {}, changes=changes[:1]),
         ArmResult("c=1", 6, 1.0, None, {}),
     )
+    own = headings(arms_table(comparison(arms=arms[:1]), Where.TERMINAL))
+    assert own == ["arm", "time per pair", "median iteration", "peak memory"]
     table = changes_table(comparison(arms=arms))
     assert headings(table) == ["arm", "counter", "baseline", "arm"]
     assert rows(table) == [
@@ -180,6 +206,56 @@ LONG = EffectResult(
     trials={"ok": 12, "failed": 3},
 )
 UNSUPPORTED = replace(LONG, verdict=None, ratio=None, low=None, high=None, outcome="unsupported")
+
+
+PRINTED = {
+    72: """
+Some
+
+ name                      why it is so              short        time
+ ─────────────────────────────────────────────────────────────────────
+ compile=default with      because of this and that  yes        1.5 ms
+ some more words
+ b                         no                        a rather    10 ms
+                                                     long one
+
+(too narrow for: drop it)
+""",
+    44: """
+Some
+
+              why it is
+ name         so           short       time
+ ──────────────────────────────────────────
+ compile=def  because of   yes       1.5 ms
+ ault with    this and
+ some more    that
+ words
+ b            no           a rather   10 ms
+                           long one
+
+(too narrow for: drop it)
+""",
+}
+
+
+@pytest.mark.parametrize("width", PRINTED)
+def test_words_break_before_numbers_do_and_the_shortest_lack_of_room_is_filled_first(width: int) -> None:
+    columns = (
+        Column("a", "name", text=lambda row: row[0], width=24),
+        Column("b", "why it is so", text=lambda row: row[1], width=40),
+        Column("c", "short", text=lambda row: row[2], width=8),
+        Column("d", "time", text=lambda row: row[3], kind=float),
+        Column("e", "drop it", text=lambda row: "1", kind=int, drop=1),
+    )
+    rows = (
+        ("compile=default with some more words", "because of this and that", "yes", "1.5 ms"),
+        ("b", "no", "a rather long one", "10 ms"),
+    )
+    console = Console(file=io.StringIO(), width=width)
+    print_table(console, Table("Some", columns, rows))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert [line.rstrip() for line in text.splitlines()] == PRINTED[width].splitlines()
 
 
 def effects_at(width: int) -> str:

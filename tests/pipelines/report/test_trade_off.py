@@ -138,12 +138,26 @@ def test_the_line_joins_what_nobody_would_pass_by_and_each_kind_has_a_mark_of_it
     (line,) = axes.lines
     assert [list(line.get_xdata()), list(line.get_ydata())] == [[10, 20], [6, 3]]
     assert {text.get_text() for text in axes.texts} == {"a", "b", "untimed"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("microseconds per unit", "peak memory, MB")
+
+
+@pytest.mark.parametrize(
+    ("us", "value", "scales"),
+    [(50, 15, ("linear", "linear")), (51, 15, ("log", "linear")), (50, 16, ("linear", "log"))],
+)
+def test_only_an_axis_of_which_one_end_is_more_than_five_times_the_other_is_logarithmic(
+    us: float, value: float, scales: tuple[str, str]
+) -> None:
+    axes = drawn(at("a", 10, 3 * MB), at("b", us, value * MB))
+    assert (axes.get_xscale(), axes.get_yscale()) == scales
+    assert not [*axes.xaxis.get_minorticklocs(), *axes.yaxis.get_minorticklocs()], "whose names would overlap"
 
 
 def test_energy_is_drawn_as_it_is_and_what_a_million_costs_stands_below_the_name() -> None:
     axes = drawn(at("a", 10, 6.0, cost=7.5), at("b", 20, 3.0, cost=8.0), of="energy")
     assert groups(axes)[3] == [(10, 6), (20, 3)]
     assert {text.get_text().split("\n")[1] for text in axes.texts} == {"7.5 per million", "8 per million"}
+    assert axes.get_ylabel() == "J per unit"
 
 
 def test_a_placebo_is_no_choice_beside_the_arm_that_it_equals() -> None:

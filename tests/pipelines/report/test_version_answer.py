@@ -10,7 +10,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
-from perfsweep.pipelines.report.version_answer import Answer, Side, judged
+from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.pipelines.versions.bisection import Mark
@@ -75,6 +75,11 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
             ("about 24 rounds (2 min of trials) would decide, if the estimate stayed", 24, 120.0),
         ),
         ({"rounds_needed": 24}, 0.0, ("about 24 rounds would decide, if the estimate stayed", 24, None)),
+        (
+            {"rounds_needed": 24, "rounds": 0},
+            60.0,
+            ("about 24 rounds would decide, if the estimate stayed", 24, None),
+        ),
         ({}, 60.0, ("no number of rounds would decide, if the estimate stayed", None, None)),
         ({"held_back": "too few"}, 60.0, ("too few", None, None)),
     ],
@@ -82,6 +87,11 @@ def test_the_line_says_what_was_compared_how_and_what_came_out() -> None:
 def test_an_undecided_answer_says_what_would_decide_it(change: dict, seconds: float, needed: tuple) -> None:
     found = judged(replace(RESULT, verdict=Verdict.UNDECIDED, **change), seconds)
     assert (found["reason"], found.get("rounds_needed"), found.get("seconds_needed")) == needed
+
+
+def test_a_time_to_wait_is_in_seconds_minutes_or_hours() -> None:
+    times = [duration_of(seconds) for seconds in (99, 100, 5999, 6000, 3.6e6)]
+    assert times == ["99 s", "2 min", "100 min", "1.7 h", "1000.0 h"]
 
 
 WITH, WITHOUT, SKIPPED, OPEN = Mark.WITH, Mark.WITHOUT, Mark.SKIPPED, Mark.UNDECIDED

@@ -7,8 +7,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from searched import SPACE, Searching, searching
+from searched import SPACE, Searching, searching, tune_command
 
+from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.search.measurements import Candidate, PackBroke
 from perfsweep.pipelines.search.search import Observation, Proposal
@@ -31,6 +32,20 @@ def search(tmp_path: Path) -> Searching:
 def measured(search: Searching, name: str, *points: Point, base: Point | None = None) -> list[str]:
     search.driver.measure(Proposal(name, points, base))
     return search.printed.splitlines()
+
+
+def test_what_is_searched_within_which_limits_stands_first(search: Searching, tmp_path: Path) -> None:
+    search.driver.print_space(tune_command(tmp_path, MeasureConfig(memory_gib=1.5), iterations=100.0))
+    assert search.printed.splitlines() == [
+        "search: workload toys.tunable:Tunable, 12 arms from baseline",
+        "  fuse (on)",
+        "  narrow (on)",
+        "  slab (1, 2, 4)",
+        "limits: results no looser than tolerance; peak memory 1.5 GiB; for 100 iterations, set-up and"
+        " compiling included",
+        f"records: {tmp_path}",
+        "",
+    ]
 
 
 def test_each_arm_of_a_proposal_is_printed_with_its_cost_or_why_it_is_out(search: Searching) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import Grid, refuse_too_much_memory, search_factors
+from perfsweep.pipelines.search.factors import Grid, budget, refuse_too_much_memory, search_factors
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
@@ -75,6 +75,16 @@ def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_m
 
 
 GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("limit", "there", "bytes_"), [(2.5, 1000, 2.5 * GIB), (None, 1000, 900), (None, 0, None)]
+)
+def test_an_arm_may_need_what_the_limit_says_or_nine_tenths_of_the_device(
+    limit: float | None, there: int, bytes_: float | None
+) -> None:
+    command = SweepCommand(workload={}, measure=MeasureConfig(memory_gib=limit))
+    assert budget(command, there) == bytes_
 
 
 def test_only_a_limit_beyond_the_device_is_refused() -> None:

@@ -80,6 +80,14 @@ def test_the_largest_size_that_fits_is_found_and_what_stops_the_next_one(budget_
     assert budget_known is (found.skipped.get(256) == pytest.approx((100 + 5 * 256) * MIB))
 
 
+@pytest.mark.parametrize(("budget", "tried"), [(None, [1024]), (9, [64, 256, 512, 1024])])
+def test_without_a_budget_the_largest_size_is_tried_and_with_one_what_is_left_is_halved_as_no_peak_is_known(
+    budget: int | None, tried: list[int]
+) -> None:
+    found, measured = climbed(float, POWERS, memory_of=lambda size: None, budget=budget)
+    assert (found.sure, measured) == (True, [1, 4, 2, *tried])
+
+
 @pytest.mark.parametrize(("error", "size"), [(0.0, 4), (0.006, 4), (0.008, 2), (0.1, 2)])
 def test_sizes_within_twice_the_error_of_their_difference_are_equal(error: float, size: int) -> None:
     results = {size: SizeResult(size, value, error) for size, value in ((1, 0.0), (2, -0.10), (4, -0.12))}

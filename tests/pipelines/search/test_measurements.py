@@ -89,6 +89,9 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sear
 
 def test_what_was_measured_is_observed_against_the_reference(begun) -> None:
     sweep = begun(peak_of=lambda levels: 500 if levels["fuse"] == "on" else 1000)
+    begins = sweep.manifest
+    assert (begins.sweep.name, begins.sweep.references) == ("tunable-???", {"naive": begins.arms[0].id})
+    assert (begins.sweep.measure.rounds, begins.packs) == (3, ())
     sweep.measure([candidate(fuse="on"), candidate(narrow="on")])
     assert sweep.trials == 9
     found = {sweep.manifest.arm(arm).label: one for arm, one in sweep.observations().items()}

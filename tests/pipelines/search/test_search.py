@@ -116,7 +116,7 @@ def regret(factors: list[Factor], log_time: TrueTime, best: Point | None) -> flo
 
 
 def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_of_the_trials() -> None:
-    regrets, shares = [], []
+    regrets, shares, polished = [], [], set()
     for seed in range(8):
         rng = np.random.default_rng(seed)
         log_time = planted(rng, 5)
@@ -124,7 +124,8 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
         done = simulated(factors, log_time, rng)
         regrets.append(regret(factors, log_time, done.result.best))
         shares.append(done.trials / (ROUNDS * exhaustive(factors, lambda point: True)))
-    assert max(shares) <= 0.25
+        polished |= {name for name in done.steps if name.startswith("polish")}
+    assert max(shares) <= 0.25 and polished == {"polish 1", "polish 2", "polish 3"}
     # One of eight may miss: a search within 3 % in nineteen of twenty cases misses twice in 6 % of tests.
     assert sorted(regrets)[-2] <= 0.03
     assert max(regrets) <= 0.10
@@ -181,6 +182,16 @@ def test_a_size_that_ran_out_of_memory_rules_out_it_and_larger_ones_of_the_same_
     assert not _SearchState(factors_of(2, 0)[1:], lambda point: True).cannot_fit((1, 1))
 
 
+def test_a_change_is_of_one_toggle_or_to_the_next_size_and_never_to_what_has_left_the_search() -> None:
+    state = knowing()
+    every = [(2, 1, 2), (2, 0, 0), (2, 0, 1), (1, 0, 2), (3, 0, 2)]
+    assert state.changes((2, 0, 2)) == every
+    state.dropped = {"t1": "no"}
+    assert state.changes((2, 0, 0)) == [(2, 1, 0), (1, 0, 0), (3, 0, 0)]
+    assert state.changes((0, 0, 0)) == [(0, 1, 0)], "what is no size has none next to it"
+    assert [state.neighbours(LADDER.sizes, number) for number in (1, 4)] == [[2], [3]]
+
+
 def stacked(true: Callable[[Point], float | None], factors: list[Factor], error: float = 0.01) -> tuple:
     """What a search by stacking proposes and finds, where times are `true` with this standard error."""
     proposals, known, steps = stack(factors, lambda point: True), dict[Point, Observation](), []
@@ -217,3 +228,12 @@ def test_levels_that_exclude_each_other_are_stacked_as_far_as_they_go() -> None:
     times = {(1, 0, 0, 0): -0.1, (0, 1, 0, 0): -0.3, (0, 0, 1, 0): -0.2}
     known = {point: Observation(times.get(point, 0.0), 1e-4) for point in (*first.points, (0, 0, 0, 0))}
     assert proposals.send(known).points == ((0, 1, 1, 0),)
+
+
+def test_a_level_that_needs_another_and_was_not_measured_alone_is_not_stacked() -> None:
+    proposals = stack(FACTORS, lambda point: bool(point[0]) or not point[1])
+    first = next(proposals)
+    assert (0, 1, 0, 0) not in first.points
+    gains = {(1, 0, 0, 0): -0.1, (0, 0, 1, 0): -0.2}
+    known = {point: Observation(gains.get(point, 0.0), 1e-4) for point in (*first.points, (0, 0, 0, 0))}
+    assert proposals.send(known).points == ((1, 0, 1, 0),)

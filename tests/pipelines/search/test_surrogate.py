@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from perfsweep.pipelines.search.surrogate import PAIR_SD, Factor, Measured, Point, predict
 
@@ -20,3 +21,6 @@ def test_changes_add_up_where_both_were_measured_alone() -> None:
     assert -0.5 < means[0] < -0.46, "drawn a little towards the mean of all"
     # An interaction may be there, and whatever else the arm does by itself.
     assert PAIR_SD < deviations[0] < 3 * PAIR_SD
+    # What was measured itself is known as well as it was measured.
+    means, deviations = predicted({(0, 0): 0.0, (1, 0): -0.2, (0, 1): -0.3, (1, 1): -0.1}, (1, 1), (0, 1))
+    assert means == pytest.approx([-0.1, -0.3], abs=1e-3) and deviations.max() < 1e-3

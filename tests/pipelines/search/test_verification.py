@@ -146,6 +146,14 @@ def test_a_winner_that_fresh_rounds_bear_out_is_kept_as_a_preset(tmp_path: Path)
     assert lines[-1] == f"# evidence: {tmp_path}/search-verified"
 
 
+def test_a_level_that_fresh_rounds_have_no_time_of_is_kept_for_what_the_search_says_of_it(
+    tmp_path: Path,
+) -> None:
+    fresh = [NAIVE_FASTER, left_out("fuse", None, None, outcome="oom"), left_out("slab", 0.95, "faster")]
+    done = verified(tmp_path, result((1, 0, 1)), fresh)
+    assert lines_with(done, "- kept")[0] == "- kept fuse=on: 1.28x faster (+-2.0%) by the search"
+
+
 def test_winner_reference_everything_on_and_each_level_left_out_are_measured_together(tmp_path: Path) -> None:
     done = verified(tmp_path, result((1, 0, 1)), [NAIVE_FASTER])
     (asked,) = done.asked

@@ -202,6 +202,8 @@ def test_what_was_seen_of_a_script_has_a_line_each() -> None:
         ["can", "act     no toggle"],
         ["cannot", "act  amp, sdpa, tf32=on: no"],
     ]
+    lines = list(command._lines("train.py", Seen(SEEN, Evidence()), None, TOGGLES))
+    assert "  can act     amp (bf16), tf32 (on)" in lines
     assert command._units(1.0, "example") == "1 example an iteration"
     assert "by worker processes, 7 examples" in command._batches(
         {"batches": 2.0, "worker_batches": 2.0, "examples": 7.0}
@@ -250,10 +252,13 @@ def test_the_sweep_has_the_toggles_that_can_act_and_no_others() -> None:
     assert sweep.axes == {name: LEVELS[name] for name in ("amp", "compile", "optimizer")}
     assert (sweep.workload["args"], sweep.workload["every"]) == ("'--lr=1 2'", 2)
     lines = told(dict.fromkeys(LEVELS, "no"))
-    assert [line.split()[1] for line in lines if line.startswith("  perfsweep")] == ["profile"]
+    assert lines == ["next: where its time goes", lines[-1]] and lines[-1].startswith("  perfsweep profile ")
 
 
 def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration_is() -> None:
     lines = told({}, "--lr=1", "a b")
-    assert lines[0].startswith("next: what wins together, as a patch, in about ")
+    assert lines[0] == "next: what wins together, as a patch, in about 3 min"
+    slow = told({}, step_ns=5e7, setup_s=20.0)  # 7 levels and the baseline, 3 trials and 6 rounds of each
+    assert slow[2] == "or each toggle that can act by itself, in about 26 min and compiling"
     assert lines[1] == "  perfsweep tune train.py workload.every=2 -- --lr=1 'a b'"
+    assert lines[4] == "or where its time goes"

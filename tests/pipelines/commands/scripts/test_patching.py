@@ -45,6 +45,11 @@ SAID = {
         0.0,
         "train.py as patched: different results (losses: 0.2, allowed 0.001); no patch is kept",
     ),
+    "no interval": (
+        answer("undecided", ratio=0.7, reason="one round has no interval"),
+        None,
+        "train.py as patched: undecided; one round has no interval; patch: runs/train-tune/train.patch",
+    ),
     "a patch that does not run": (
         answer("failed", "unchecked", reason="TypeError: unexpected keyword argument 'fused'"),
         None,
