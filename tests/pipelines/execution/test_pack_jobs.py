@@ -97,7 +97,8 @@ def test_a_shared_job_asks_for_the_gpus_and_cores_of_all_its_packs(
         assert f"#SBATCH {line}" in script
     cluster.arm_resources = [LARGE]
     scripts = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, Device(), ())
-    assert sorted("--mem=100G" in script for script in scripts) == [False, True]
+    gpus_and_memory = sorted(("--gres=gpu:2" in script, "--mem=100G" in script) for script in scripts)
+    assert gpus_and_memory == [(False, False), (True, True)], "one pack by itself has the memory"
 
 
 FOUR_GPUS = Device("cuda", 4, "NVIDIA H100", capability=(9, 0))

@@ -98,6 +98,8 @@ def test_repetitions_with_and_without_alternate_so_that_neither_is_always_first(
     assert (len(found.bare), len(found.profiled)) == (3, 3)
     assert ("with", 3, 2) in tool.calls, "it sees the iterations before the slice"
     assert tool.calls.count("tick") == 3 * (3 + 2)
+    every = [*found.bare, *found.profiled]
+    assert all((block.iterations, block.units) == (2, 4.0) and 0 < block.ns < 600e9 for block in every)
 
 
 def test_a_cold_slice_is_once_and_with_the_tool_or_the_bare_process() -> None:

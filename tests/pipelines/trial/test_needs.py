@@ -82,7 +82,13 @@ print(json.dumps(ours))
 @pytest.mark.parametrize(
     ("module", "packages"),
     [
-        ("process", {"checksums", "fields", "pipelines.own_code", "pipelines.store", "pipelines.units"}),
+        (
+            "process",
+            {
+                *("checksums", "fields", "pipelines.locks", "pipelines.own_code", "pipelines.store"),
+                "pipelines.units",
+            },
+        ),
         ("fork_server", {"pipelines.own_code"}),
     ],
 )

@@ -21,6 +21,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def environment(**own: object) -> dict[str, object]:
+    return {"interpreter": "", "prefix": "", "abi": "", "installed": "", **own}
+
+
 def version(root: Path | None, commit: str | None, **own: object) -> Version:
     given = {"digest": str(commit), "code": "", "config": {}, "repository": str(root) if root else ""}
     return Version.model_validate({"levels": {"commit": str(commit)}, "commit": commit, **given, **own})
@@ -40,6 +44,29 @@ def test_data_that_differs_is_named_and_code_and_prose_are_not(
     found = list(notices([version(root, name) for name in commits]))
     assert len(found) == (files is not None)
     assert files is None or found[0].startswith(f"{files}no code, and not the same in all versions")
+
+
+def test_packages_that_differ_are_named_first_those_that_all_environments_have() -> None:
+    packages = (
+        {"torch": "2.13", "a": "1", "b": "1", "c": "3"},
+        {"torch": "2.14", "b": "2", "c": "3"},
+        {"b": "1"},
+    )
+    made = [
+        version(
+            None,
+            None,
+            levels={"environment": name},
+            environment=environment(packages=have, python=f"3.1{name}"),
+        )
+        for name, have in zip("123", packages, strict=True)
+    ]
+    assert list(notices(made)) == [
+        "environment=1: Python 3.11, torch 2.13",
+        "environment=2: Python 3.12, torch 2.14",
+        "environment=3: Python 3.13, torch unknown",
+        "packages that differ between environments: b 1 / 2 / 1, a 1 / none / none, c 3 / 3 / none",
+    ]
 
 
 def test_the_checkout_differs_from_its_commit_by_what_was_edited(root: Path) -> None:
