@@ -21,10 +21,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def environment(**own: object) -> dict[str, object]:
-    return {"interpreter": "", "prefix": "", "abi": "", "installed": "", **own}
-
-
 def version(root: Path | None, commit: str | None, **own: object) -> Version:
     given = {"digest": str(commit), "code": "", "config": {}, "repository": str(root) if root else ""}
     return Version.model_validate({"levels": {"commit": str(commit)}, "commit": commit, **given, **own})
@@ -47,20 +43,12 @@ def test_data_that_differs_is_named_and_code_and_prose_are_not(
 
 
 def test_packages_that_differ_are_named_first_those_that_all_environments_have() -> None:
-    packages = (
-        {"torch": "2.13", "a": "1", "b": "1", "c": "3"},
-        {"torch": "2.14", "b": "2", "c": "3"},
-        {"b": "1"},
-    )
-    made = [
-        version(
-            None,
-            None,
-            levels={"environment": name},
-            environment=environment(packages=have, python=f"3.1{name}"),
-        )
-        for name, have in zip("123", packages, strict=True)
-    ]
+    first, second = {"torch": "2.13", "a": "1", "b": "1", "c": "3"}, {"torch": "2.14", "b": "2", "c": "3"}
+    made = []
+    for name, packages in (("1", first), ("2", second), ("3", {"b": "1"})):
+        own = {"interpreter": "", "prefix": "", "abi": "", "installed": "", "python": f"3.1{name}"}
+        own |= {"packages": packages}
+        made.append(version(None, None, levels={"environment": name}, environment=own))
     assert list(notices(made)) == [
         "environment=1: Python 3.11, torch 2.13",
         "environment=2: Python 3.12, torch 2.14",
