@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from stand_ins import calls, program
 
+from perfsweep.slurm import element as module
 from perfsweep.slurm.client import Sighting
 from perfsweep.slurm.element import (
     CANNOT_WRITE,
@@ -183,7 +184,10 @@ def test_the_signal_that_ended_a_job_may_reach_its_element_after_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     late = element(tmp_path, f"exit {status}")
-    monkeypatch.setattr(time, "sleep", lambda seconds: os.kill(os.getpid(), signal.SIGTERM))
+    own = {"monotonic": time.monotonic, "time": time.time}
+    own["sleep"] = lambda seconds: signal.raise_signal(signal.SIGTERM)
+    monkeypatch.setattr(module, "time", SimpleNamespace(**own))
+    monkeypatch.setattr(module, "HEARING_S", 600.0)
     assert late.run() == status
     assert record(tmp_path, "end")["signals"] == ["SIGTERM"]
 
