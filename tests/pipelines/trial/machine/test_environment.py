@@ -240,7 +240,6 @@ def test_what_others_used_is_told_of_a_look_that_is_long_enough(change: dict, co
 
 
 def test_what_a_trial_used_itself_is_its_processor_time_and_that_of_those_who_work_for_it() -> None:
-    """The time of day, which stands beside it in what the system tells, is none of it."""
     before = sum(os.times()[:4])
     own_s = environment.host_usage(resource.struct_rusage((1.5, 0.25, *[0] * 14))).own_s
     assert before + 1.75 <= own_s <= sum(os.times()[:4]) + 1.75
