@@ -116,6 +116,7 @@ def test_a_signal_to_this_machine_ends_its_jobs_and_handlers_are_put_back(
 ) -> None:
     place.ends = {"interrupted": JobState.RUNNING}
     before = signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
+    assert launch._as_ctrl_c not in before, "an earlier launch has put them back too"
     with pytest.raises(KeyboardInterrupt):
         launched(built)
     assert place.told[-1] == "cancel"
