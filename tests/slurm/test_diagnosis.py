@@ -49,6 +49,7 @@ def test_what_a_cluster_offers_is_listed(stand_in: Path) -> None:
     assert (diagnosis.accounting, diagnosis.refused, diagnosis.warnings) == (True, None, ())
     assert diagnosis.accepted == "a pack as this profile describes it would be accepted"
     assert (stand_in / "sbatch.calls").read_text().startswith("--test-only ")
+    assert not found(stand_in, CPUS, sacct="exit 1").accounting
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,9 @@ def nodes_with(*gres: str) -> tuple[Partition, ...]:
 
 
 def test_gpus_of_several_types_are_to_be_chosen_from_unless_something_else_chooses() -> None:
-    both = nodes_with("gpu:h100:8(S:0-1)", "gpu:a100:4,gpu:h100:1", "(null)")
+    both = nodes_with("gpu:h100:8(S:0-1)", "gpu:a100:4,gpu:h100:1", "(null)", "gpu:l40s:2")
     said = several_gpu_types(SiteProfile(gpus=1), both)
-    assert said is not None and "(a100, h100) and cluster.gpu_type is open" in said
+    assert said is not None and "(a100, h100, l40s) and cluster.gpu_type is open" in said
     assert said.endswith("such as cluster.gpu_type=a100")
     for chosen in ({"gpu_type": "h100"}, {"constraint": "big"}, {"nodelist": "n1"}, {"gpus": 0}):
         assert several_gpu_types(SiteProfile(**{"gpus": 1, **chosen}), both) is None  # type: ignore[arg-type]

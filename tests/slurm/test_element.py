@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from stand_ins import calls, program
 
+from perfsweep.slurm import element as module
 from perfsweep.slurm.client import Sighting
 from perfsweep.slurm.element import (
     CANNOT_WRITE,
@@ -174,6 +177,27 @@ def test_one_that_cannot_requeue_itself_leaves_it_to_its_batch_script_and_says_s
     assert element(tmp_path, WARNED).run() == REQUEUE_ME
     assert record(tmp_path, "end")["status"] == TRY_AGAIN
     assert "cannot requeue itself (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [TRY_AGAIN, STUCK])
+def test_the_signal_that_ended_a_job_may_reach_its_element_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    late = element(tmp_path, f"exit {status}")
+    own = {"monotonic": time.monotonic, "time": time.time}
+    own["sleep"] = lambda seconds: signal.raise_signal(signal.SIGTERM)
+    monkeypatch.setattr(module, "time", SimpleNamespace(**own))
+    monkeypatch.setattr(module, "HEARING_S", 600.0)
+    assert late.run() == status
+    assert record(tmp_path, "end")["signals"] == ["SIGTERM"]
+
+
+def test_a_record_that_cannot_be_written_is_said_and_the_status_is_the_jobs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert element(tmp_path, f"rm -r {tmp_path}/abc; exit 3").run() == 3
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("", f"{tmp_path}/abc/1.end-0.json: No such file or directory\n")
 
 
 def test_a_signal_that_comes_before_the_job_is_there_reaches_it_all_the_same(tmp_path: Path) -> None:

@@ -72,8 +72,12 @@ def test_a_look_tells_how_jobs_stand_and_acts_on_nothing(followed: Followed) -> 
 @pytest.mark.parametrize(
     ("rows", "counts"),
     [
-        (("RUNNING", "PENDING|Priority", "PENDING|Resources"), "2 pending (Priority, Resources), 1 running"),
+        (
+            ("RUNNING|Prolog", "PENDING|Priority", "PENDING|Licenses"),
+            "2 pending (Priority, Licenses), 1 running",
+        ),
         (("PENDING|Priority", "PENDING|Resources", "PENDING|Resources"), "3 pending (Resources, Priority)"),
+        (("PENDING", "RUNNING", "COMPLETED"), "2 pending, 1 running"),
     ],
 )
 def test_how_many_run_and_wait_and_what_for(followed: Followed, rows: tuple[str, ...], counts: str) -> None:
@@ -227,9 +231,13 @@ def test_what_waits_to_be_submitted_or_tried_again_is_cancelled_without_slurm(
     lost = ex.journal.submitting(["p000"], None)
     ex.journal.ended(lost, 0, Verdict(End.PREEMPTED, Action.RETRY, "lost"))
     ex._jobs["p000"] = job("p000")
+    over = ex.journal.submitting(["p001"], None)
+    ex.journal.ended(over, 0, failed := Verdict(End.FAILED, Action.FINAL, "its own"))
+    ex._jobs["p001"] = job("p001")
     assert ex.cancel() == 0
-    assert ex.states() == {"p000": JobState.CANCELLED}
-    assert ex.journal.verdicts["p000"] == Verdict(End.CANCELLED, Action.FINAL, "cancelled")
+    assert ex.states() == {"p000": JobState.CANCELLED, "p001": JobState.FAILED}
+    cancelled = Verdict(End.CANCELLED, Action.FINAL, "cancelled")
+    assert ex.journal.verdicts == {"p000": cancelled, "p001": failed}
     assert calls(stand_in, "squeue") == 0
 
 
@@ -240,6 +248,10 @@ def test_who_follows_takes_over_what_was_to_be_tried_again(tmp_path: Path, stand
     (submission,) = ex.journal.submissions.values()
     ex.journal.ended(submission, 0, Verdict(End.PREEMPTED, Action.RETRY, "lost"))
     ex.journal.ended(submission, 1, Verdict(End.FAILED, Action.FINAL, "failed"))
+    ex.journal.submitting(["p003"], None)  # its submitter died before it wrote what to submit
+    files = tmp_path / "sweep/submissions"
+    outputs = {f"p{n:03d}": [files / f"62_{n}_0_log.out"] for n in range(3)}
+    assert SlurmExecutor.outputs(tmp_path / "sweep") == outputs
     other, _ = on_stand_ins(tmp_path)
     other.follow(["p000", "p001"])
     assert other.states() == {"p000": JobState.PENDING, "p001": JobState.FAILED}
@@ -264,9 +276,10 @@ def test_an_array_that_never_arrived_is_submitted_again_but_for_what_a_person_ca
     (first,) = ex.journal.submissions.values()
     ex.journal.cancelling(first, [0])
     program(stand_in, "sbatch", TAKES)
-    for _ in range(4):
+    for act in [ex.look] * 4 + [ex.poll] * 4:
+        assert first.refused is None or act == ex.poll, "a look changes nothing"
         clock.now += 10
-        ex.poll()
+        act()
     assert first.refused == "it never arrived"
     assert ex.states() == {"p000": JobState.CANCELLED, "p001": JobState.PENDING}
     assert [s.names for s in ex.journal.open_submissions()] == [("p001",)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.slurm.client import NoAccounting, Refused, Sighting, SlurmClient, Unreachable
+from perfsweep.slurm.client import Forbidden, NoAccounting, Refused, Sighting, SlurmClient, Unreachable
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import Missing
 from perfsweep.slurm.journal import Journal, Submission
@@ -179,3 +179,7 @@ def test_the_controller_carries_a_submission_if_one_of_its_jobs_bears_the_token(
     assert not case.inquiry.carries(case.first.token)
     case.slurm.known[None] = [case.row(0, "COMPLETED")]
     assert case.inquiry.carries(case.first.token)
+    case.slurm.error, case.slurm.queued = Forbidden("not for you"), [case.row(1, "PENDING")]
+    assert case.inquiry.carries(case.first.token), "the queue says so where the controller shows nothing"
+    case.slurm.queued = []
+    assert not case.inquiry.carries(case.first.token)

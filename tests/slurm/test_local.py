@@ -110,10 +110,10 @@ def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_job_has_a_gpu_for_each_of_its_ranks_or_those_that_its_one_process_uses(tmp_path: Path) -> None:
     executor, code = of(tmp_path, 1, 4), "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
-    jobs = [python(f"j{i}", code, tmp_path, ranks) for i, ranks in enumerate((1, 2, 4, 1))]
-    executor.submit([*jobs[:3], replace(jobs[3], gpus=2)])
+    jobs = [python(f"new/j{i}", code, tmp_path, ranks) for i, ranks in enumerate((1, 2, 4, 1, 1))]
+    executor.submit([*jobs[:3], replace(jobs[3], gpus=2), jobs[4]])
     assert set(until(executor, ended).values()) == {JobState.ENDED}
-    assert [one.log.read_text().strip() for one in jobs] == ["0", "1,2", "3,0,1,2", "3,0"]
+    assert [one.log.read_text().strip() for one in jobs] == ["0", "1,2", "3,0,1,2", "3,0", "1"]
 
 
 def test_only_the_gpus_or_slices_of_the_allocation_are_used() -> None:

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 from bench import Bench
-from stand_ins import program
+from stand_ins import calls, program
 
 from perfsweep.slurm import diagnosis, probe_body
 from perfsweep.slurm.errors import ClusterError
@@ -125,7 +125,7 @@ def test_an_interpreter_that_did_not_start_is_told_with_the_last_line_that_says_
 
 
 ANSWERED = """for script; do :; done
-token=$(grep -o 'perfsweep:[0-9a-f]*' "$script" | head -1)
+cp "$script" {folder}/script; token=$(grep -o 'perfsweep:[0-9a-f]*' "$script" | head -1)
 echo "62|0|62|{state}|None|n1|$token|demo|N/A" > {folder}/rows; echo Submitted batch job 62"""
 
 
@@ -144,6 +144,9 @@ def test_a_probe_that_fails_is_judged_and_its_folder_is_removed(
     assert "no node wrote anything into" in found[0].text
     assert "(node failed by Slurm's word (NODE_FAIL))" in found[0].text, "it is tried once"
     assert list((tmp_path / "runs").iterdir()) == []
+    assert calls(stand_in, "sbatch") == 1
+    options = {*(stand_in / "script").read_text().splitlines()}
+    assert options >= {f"#SBATCH --{word}" for word in ("time=3", "no-requeue", "signal=USR2@0")}
 
 
 def test_a_probe_that_can_never_start_is_taken_out_of_the_queue(stand_in: Path, tmp_path: Path) -> None:

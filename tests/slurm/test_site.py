@@ -32,6 +32,37 @@ def test_the_shape_of_a_job_follows_its_ranks_and_its_own_resources(
     assert Shape.of(SiteProfile(**site), ranks, resources) == shape
 
 
+OWN = {"account": "lab", "partition": "big", "gpu_type": "h100", "memory": "4G", "packs_per_job": 3}
+
+
+@pytest.mark.parametrize(
+    ("fields", "shape", "options", "words"),
+    [
+        (
+            OWN,
+            Shape(0, 3, 1, (("memory", "9G"), ("time_min", 5))),
+            {"time": 5, "nodes": 1, "cpus-per-task": 3, "mem": "9G"},
+            "no GPU, 3 cores, 9G (mem), at most 5 min",
+        ),
+        (
+            OWN | {"cpu_flag": "cpus-per-gpu", "gpu_flag": "gpus", "time_min": 90},
+            Shape(2, 7, 3),
+            {"time": 90, "nodes": 3, "cpus-per-gpu": 4, "gpus": "h100:6", "mem": "4G"},
+            "2 GPUs (h100), 7 cores, 4G (mem) on each of 3 nodes, at most 90 min",
+        ),
+    ],
+)
+def test_what_a_job_of_a_shape_asks_for_is_told_to_sbatch_and_in_words(
+    fields: dict[str, Any], shape: Shape, options: dict[str, Any], words: str
+) -> None:
+    site = SiteProfile(**fields)
+    assert site.options(shape) == {"partition": "big", "account": "lab", "ntasks-per-node": 1} | options
+    assert site.resources(shape) == f"{words} in partition big, up to 3 packs in a job"
+    plain = {"time": 60, "nodes": 1, "ntasks-per-node": 1, "cpus-per-task": 3, "gres": "gpu:1"}
+    assert SiteProfile().options(Shape(1, 3)) == plain
+    assert SiteProfile().resources(Shape(1, 3)) == "1 GPU, 3 cores, at most 60 min"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -110,8 +110,10 @@ def test_a_controller_that_is_down_before_the_first_sbatch_is_waited_for(
     ]
     assert calls(stand_in, "sbatch") == 0
     program(stand_in, "scontrol", "exit 0")
-    clock.now += 600
-    ex.poll()
+    for _ in range(2):
+        clock.now += 600
+        ex.poll()
+    assert said[1:] == ["Slurm answers again"]
     assert ex.journal.open_names() == {"p000"}
     assert calls(stand_in, "sbatch") == 1
 
@@ -201,6 +203,8 @@ def test_what_a_site_says_of_a_job_that_it_takes_is_shown_once_and_changes_nothi
         "the site says: sbatch: error: Invalid qos is what you will never hear",
         "the site says: [2Jlua: 3 days left",
     ]
+    ex.submit([job("p002")])
+    assert len(said) == 2 and len(ex.journal.submissions) == 3
 
 
 @pytest.mark.parametrize("name", ["SBATCH_CLUSTERS", "SLURM_CLUSTERS"])
@@ -270,11 +274,15 @@ def sizes(ex: SlurmExecutor) -> list[int]:
 
 def script(folder: Path) -> str:
     """The batch script that was submitted last."""
-    return max(folder.rglob("*submission_file*.sh"), key=lambda path: path.stat().st_mtime_ns).read_text()
+    return max(folder.rglob("*_submission_file.sh"), key=lambda path: path.stat().st_mtime_ns).read_text()
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"), [("MaxArraySize = 2", [2, 2, 1]), ("MaxArraySize = many", [3, 2]), ("", [3, 2])]
+    ("config", "expected"),
+    [
+        *(("MaxArraySize = 2", [2, 2, 1]), ("MaxArraySize = 1", [1] * 5), ("MaxArraySize = 0", [3, 2])),
+        *(("MaxArraySize = many", [3, 2]), ("", [3, 2])),
+    ],
 )
 def test_an_array_has_as_many_elements_as_the_profile_and_the_site_allow(
     stand_in: Path, tmp_path: Path, config: str, expected: list[int]

@@ -65,6 +65,7 @@ class Told:
         (place / "log.txt").write_text(f"log of {arm.label}, {kind.value}\n")
         own = {"outcome": Outcome.OK, "pack": "p000", "round": None, "attempt": 0, **fields}
         write_evidence(place, Evidence({"x": values, "sums": values}))
+        (place / "record.json").touch()
         return StoredTrial(place, TrialRecord(arm=arm.id, kind=kind, **own))
 
 
@@ -117,9 +118,10 @@ def told(checked: Checked) -> list[tuple[Defect, str, str]]:
 NAME = "toys.defective:Sound"
 
 
-def test_a_sound_workload_has_no_defect_and_every_level_was_compared(check) -> None:
+def test_a_sound_workload_has_no_defect_and_every_level_was_compared(check, tmp_path: Path) -> None:
     checked, trials = check()
     assert told(checked) == []
+    assert len([*tmp_path.glob("trials/*/record.json")]) == 6, "evidence of the baseline is asked for again"
     assert (checked.compared, checked.left_out, checked.choices) == (2, {}, {})
     assert checked.trials == len(trials.asked) == checked.trials_ahead == 2 * 3 + 4
     assert len(trials.shared) == 1, "what the baseline's set-up imports is imported once"
@@ -251,6 +253,17 @@ def test_a_level_is_held_against_its_base(check, fields: dict, defects: list) ->
     found = told(checked)
     assert [(defect, subject) for defect, subject, _ in found] == [(one, "halves=on") for one in defects]
     assert checked.compared == 2
+
+
+@pytest.mark.parametrize(("value", "defects"), [(12.0, [Defect.NOTHING_CHANGES]), (12.01, [])])
+def test_a_level_without_a_witness_must_change_a_counter_or_a_result(
+    check, value: float, defects: list
+) -> None:
+    own = {"counters": sound("baseline", Kind.COUNTING, 4)["counters"], "values": [1.0, value]}
+    checked, _ = check(where("rounded=on", **own))
+    assert [(defect, subject) for defect, subject, _ in told(checked)] == [
+        (one, "rounded=on") for one in defects
+    ]
 
 
 def test_a_level_that_draws_at_random_is_left_to_a_sweep(check) -> None:

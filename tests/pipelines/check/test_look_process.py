@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,13 @@ class Script:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.done, self.stages = folder, 1, list[str | None]()
-        self.to_epochs_end, self.ends_after = 0, None
+        self.to_epochs_end, self.ends_after, self.over = 0, None, threading.Event()
 
     def step(self, clock: object) -> None:
         self.stages.append(read_status(self.folder))
+        for daemon in (False, True) if self.done == 1 else ():
+            name = f"{'left to itself' if daemon else 'waited for'}"
+            threading.Thread(target=self.over.wait, name=name, daemon=daemon).start()
         if self.has_ended:
             raise ConfigError("the script ended")
         self.done += 1
@@ -64,7 +68,10 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         vars(script).update(own)
         scene = SimpleNamespace(workload=script, setup_s=1.5)
         monkeypatch.setattr(look_process, "set_up", lambda *about: nullcontext(scene))
-        look_process.run(SimpleNamespace(attempt=attempt), tmp_path, 0)  # type: ignore[arg-type]
+        try:
+            look_process.run(SimpleNamespace(attempt=attempt), tmp_path, 0)  # type: ignore[arg-type]
+        finally:
+            script.over.set()
         return script
 
     return run
@@ -82,7 +89,7 @@ def test_what_was_seen_is_told_for_each_iteration(look: Any, tmp_path: Path) -> 
         "sight": {"loaders": 2},
         "ended_after": 0,
         "to_epochs_end": 0,
-        "threads": [],
+        "threads": ["waited for"],
     }
     assert script.stages[:3] == ["iteration 1 of 3", "iteration 2 of 3", "iteration 3 of 3"]
     assert read_evidence(tmp_path).numbers == {"loss": 0.5}
@@ -106,3 +113,14 @@ def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_end
     assert script.done == done
     answer = json.loads((tmp_path / look_process.ANSWER).read_text())
     assert (answer["ended_after"], answer["to_epochs_end"]) == (ended_after, own["to_epochs_end"])
+
+
+@pytest.mark.parametrize(
+    ("compared_s", "ahead_s", "more"), [(1e9, -1.0, look_process.COMPARED), (-1.0, 1e9, 0)]
+)
+def test_a_script_of_no_epoch_is_followed_longer_for_the_iterations_that_are_compared(
+    compared_s: float, ahead_s: float, more: int, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_process, "COMPARED_S", compared_s)
+    monkeypatch.setattr(look_process, "AHEAD_S", ahead_s)
+    assert look().done == 1 + look_process.ITERATIONS + more

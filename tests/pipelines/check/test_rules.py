@@ -132,6 +132,7 @@ def test_results_in_another_form_are_no_defect_and_told_apart(base: Evidence, ar
         (["train.py:3"], {"host_reads": 3.0}, [{"host_reads": 3.0}, None], True),
         (["train.py:3"], {"host_reads": 3.0}, [{"host_reads": 2.5}], True),
         (["train.py:3"], {"host_reads": 3.0}, [{"host_reads": 2.0}], False),
+        (["train.py:3"], {"host_reads": 1.0}, [{"host_reads": 0.0}], False),
     ],
 )
 def test_reads_of_the_host_are_told_unless_a_level_does_without(lines, base, arms, told_of: bool) -> None:

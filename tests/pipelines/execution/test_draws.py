@@ -113,6 +113,17 @@ def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_t
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
 
 
+def test_a_first_server_of_half_the_rounds_gives_way_to_one_that_still_imports_and_a_later_one_does_not(
+    made: list[Server],
+) -> None:
+    pack, used = draws(rounds=6), []
+    for _ in range(8):
+        pack.begin_round()
+        pack.import_ahead([7])
+        used.append(made.index(pack.starter))  # type: ignore[arg-type]
+    assert used == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
 def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled(made: list[Server]) -> None:
     pack = draws()
     pack.share("imports.json")

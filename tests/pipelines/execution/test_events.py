@@ -108,3 +108,6 @@ def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(
     assert held.value.notes == {"p000": "JobHeldUser", "p001": "held"}
     assert str(held.value) == "p000: JobHeldUser; p001: held"
     assert jobs.polls == HELD_POLLS
+    jobs = Followed(*["pending running"] * HELD_POLLS, "pending ended", "ended ended", held=("p000",))
+    until_over(jobs, [], lambda one: None)  # type: ignore[arg-type]
+    assert jobs.polls == HELD_POLLS + 2, "what runs may free what is held"

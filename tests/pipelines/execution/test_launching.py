@@ -13,7 +13,7 @@ from recorded import Built, build
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, submitted
 from perfsweep.pipelines.store import attempts, code_snapshot
-from perfsweep.pipelines.store.records import Manifest, Pack
+from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
@@ -116,6 +116,7 @@ def test_a_signal_to_this_machine_ends_its_jobs_and_handlers_are_put_back(
 ) -> None:
     place.ends = {"interrupted": JobState.RUNNING}
     before = signal.getsignal(signal.SIGUSR2), signal.getsignal(signal.SIGTERM)
+    assert launch._as_ctrl_c not in before, "an earlier launch has put them back too"
     with pytest.raises(KeyboardInterrupt):
         launched(built)
     assert place.told[-1] == "cancel"
@@ -172,9 +173,12 @@ def moved(manifest: Manifest, **changes: Any) -> Manifest:
     ("theirs", "ours", "refused"),
     [
         ({"origin": "a.py"}, {"origin": "b.py"}, False),
+        ({"origin": "a.py"}, {"origin": "a.py", "code": "new"}, False),
+        ({"origin": ""}, {"origin": "b.py", "code": "new"}, False),
         ({"origin": "a.py"}, {"origin": "b.py", "code": "new"}, True),
+        ({"origin": "a.py"}, {"origin": "b.py", "config": {"size": 3}}, True),
     ],
-    ids=["the same code moved", "other code"],
+    ids=["the same code moved", "its code changed", "of no origin", "other code", "another configuration"],
 )
 def test_a_folder_of_another_workload_is_left_alone(
     built: Built, theirs: dict[str, Any], ours: dict[str, Any], refused: bool
@@ -188,3 +192,9 @@ def test_a_folder_of_another_workload_is_left_alone(
         assert built.folder.manifest_file.read_bytes() == before
     else:
         submitted.refuse_other_workload(built.folder, other)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(built: Built, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"/file/sweep.*Not a directory"):
+        launch.prepare(SweepFolder(tmp_path / "file/sweep"), built.manifest, "")

@@ -8,7 +8,7 @@ import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
 
 from perfsweep.pipelines.execution import missing_trials
-from perfsweep.pipelines.execution.missing_trials import lacking
+from perfsweep.pipelines.execution.missing_trials import lacking, untrained
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Kind, Outcome
 
@@ -61,3 +61,15 @@ def test_what_failed_is_there_unless_it_is_to_be_tried_again() -> None:
     failed = made(*MADE, outcome=Outcome.FAILED)
     assert lacking(PLAN, failed) == lacking(PLAN, failed, frozenset({Outcome.OOM})) == set()
     assert lacking(PLAN, failed, frozenset({Outcome.FAILED})) == {"p000", "p001"}
+
+
+def test_an_arm_that_no_trial_can_run_is_not_awaited_to_be_trained() -> None:
+    target = {"target": 0.5, "target_figure": "loss", "target_better": "lower", "target_every": 10}
+    plan = manifest(
+        *(arm(one) for one in (NAIVE, FAST)),
+        packs=(pack(NAIVE), pack(FAST, id="p001")),
+        sweep={"measure": {**target, "target_steps": 20, "target_seeds": 3}},
+    )
+    assert untrained(plan, Progress()) == {"p000", "p001"}
+    refused = made((FAST, Kind.EVIDENCE, 0), pack="p001", outcome=Outcome.UNSUPPORTED)
+    assert untrained(plan, refused) == {"p000"}

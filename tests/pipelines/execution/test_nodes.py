@@ -122,10 +122,22 @@ def test_a_node_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch,
         Node("n2", ["no-such-srun"])
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(nodes, "READY_S", 0.1)
-    with pytest.raises(ClusterError, match=r"node n2 .* started no server \(none within 0.1 s\)"):
-        Node("n2", ["sleep", "5"]).start(tmp_path / "spec.json", range(1), {})
+@pytest.mark.parametrize(
+    ("says", "ready_s", "kind", "message"),
+    [
+        ("", 0.1, ClusterError, r"node n2 .* started no server \(none within 0.1 s\)"),
+        ("""echo '{"refused": "no disk"}'; """, 600.0, Unfit, "^node n2: no disk$"),
+    ],
+)
+def test_a_server_that_says_nothing_or_refuses_is_given_up_and_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, ready_s: float, kind: type, message: str
+) -> None:
+    monkeypatch.setattr(nodes, "READY_S", ready_s)
+    monkeypatch.setattr(nodes, "END_S", 0.1)
+    node = Node("n2", ["sh", "-c", f"{says}exec sleep 600"])
+    with pytest.raises(kind, match=message):
+        node.start(tmp_path / "spec.json", range(1), {})
+    assert (node.worker.process.poll() or 0) < 0
 
 
 @pytest.mark.slow
@@ -230,6 +242,18 @@ def test_a_server_that_ends_is_a_lost_node_and_started_anew_for_the_next_trial(
     )
     again = told("answer", '{"code": 0, "oom": false}')
     assert wait([again], 60) is None and again.pid != first.pid
+
+
+def test_a_server_that_obeys_ends_its_ranks_and_stays(
+    told: Callable[..., Ranks], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "END_S", 600.0)
+    ranks = told("wait")
+    ranks.kill()
+    asked = {"start": "spec.json", "ranks": [2, 3], "env": {"TASK": "wait"}, "module": ranks._node.module}
+    assert (orders(tmp_path), ranks.code()) == ([asked, {"end": True}], -9)
+    ranks.kill()
+    assert len(orders(tmp_path)) == 2 and told("wait").pid == ranks.pid
 
 
 def test_a_server_that_does_not_obey_is_killed(

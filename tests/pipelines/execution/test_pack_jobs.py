@@ -16,7 +16,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.plan import make_plan, single_arm
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.slurm.jobs import Job
-from perfsweep.workloads.api import Device
+from perfsweep.workloads.api import Declaration, Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.user_environment import user_environment
 
@@ -44,12 +44,17 @@ def test_packs_that_share_a_job_are_given_what_the_largest_needs_each(many: tupl
     assert last.resources == {}
 
 
-def test_a_job_hears_what_was_asked_for_it_and_nothing_on_this_machine(many: tuple[Manifest, Path]) -> None:
+def test_a_job_hears_what_was_asked_for_it_and_nothing_on_this_machine(
+    many: tuple[Manifest, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = {"gpus": 1, "gpu_type": "h100", "memory": "2G"}
     (shared, last) = jobs(many, packs_per_job=2, **own)
     assert Allotment.here(shared.env) == Allotment(1, "h100", 3, 2 * 2**30), "each pack of a job by itself"
     assert Allotment.here(last.env) == Allotment.here(shared.env)
     assert {Allotment.here(job.env) for job in jobs(many, executor="local", **own)} == {None}
+    monkeypatch.setattr(Declaration, "own_device", True)
+    theirs = Allotment(1, "h100", 3, 2 * 2**30, by_torch=False)
+    assert {Allotment.here(job.env) for job in jobs(many, **own)} == {theirs}
 
 
 def test_jobs_import_the_copy_of_the_code_and_have_its_number_of_threads(
@@ -97,7 +102,8 @@ def test_a_shared_job_asks_for_the_gpus_and_cores_of_all_its_packs(
         assert f"#SBATCH {line}" in script
     cluster.arm_resources = [LARGE]
     scripts = launch.batch_texts(SweepFolder(tmp_path), manifest, packs, cluster, Device(), ())
-    assert sorted("--mem=100G" in script for script in scripts) == [False, True]
+    gpus_and_memory = sorted(("--gres=gpu:2" in script, "--mem=100G" in script) for script in scripts)
+    assert gpus_and_memory == [(False, False), (True, True)], "one pack by itself has the memory"
 
 
 FOUR_GPUS = Device("cuda", 4, "NVIDIA H100", capability=(9, 0))

@@ -76,6 +76,7 @@ def test_a_damaged_plan_is_written_anew_though_jobs_may_run(folder: SweepFolder,
     submitted.refuse_other_plan(folder, manifest)
     launch.prepare(folder, manifest, "")
     assert folder.read_manifest() == manifest
+    assert not list(folder.code_dir.glob("libraries-*")), "no arm runs in an environment of its own"
     other = manifest.model_copy(update={"sweep": manifest.sweep.model_copy(update={"code": "other"})})
     with pytest.raises(ConfigError, match="p000 of an earlier plan"):
         submitted.refuse_other_plan(folder, other)

@@ -172,8 +172,9 @@ def test_the_angle_to_a_multiple_of_itself_is_nothing(vector: np.ndarray, factor
     assert isinstance(found, Distance) and 0 <= found.value < 1e-30
 
 
-def test_norms_of_huge_entries_do_not_overflow() -> None:
-    found = distance(Comparator.RELATIVE, np.full(4, 1e200), np.full(4, 1.5e200), None, 0.0)
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_norms_of_huge_entries_do_not_overflow_and_those_of_tiny_ones_do_not_vanish(size: float) -> None:
+    found = distance(Comparator.RELATIVE, np.full(4, size), np.full(4, 1.5 * size), None, 0.0)
     assert isinstance(found, Distance) and found.value == pytest.approx(0.5)
 
 

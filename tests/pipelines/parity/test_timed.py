@@ -108,6 +108,8 @@ def test_less_work_than_the_reference_is_a_departure_whatever_else_is_allowed(
 ) -> None:
     assert beside_reference(course(units=9.0), course(units=10.0), allowed, excused=excused) == "units"
     assert beside_reference(course(units=11.0), course(units=10.0), allowed, excused=excused) == ""
+    drawn = course(loss=0.5, units=9.0), course(loss=0.5, units=10.0)
+    assert beside_reference(*drawn, allowed, excused=excused) == "units", "next to what is not compared"
 
 
 @pytest.mark.parametrize(("off", "departs"), [(1e-10, "norm"), (1e-12, "")])

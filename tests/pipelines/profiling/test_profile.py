@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,10 @@ def test_arms_are_found_by_name_label_and_id(tmp_path: Path) -> None:
     assert {arm_called(manifest, name).id for name in ("products=2", arm.id, arm.id[:6])} == {arm.id}
     with pytest.raises(ConfigError, match=r"--arm product=2 is no arm of .*did you mean products=2\?"):
         arm_called(manifest, "product=2")
+    alike = tuple(replace(arm, id=f"abcd{letter * 12}", label=letter) for letter in "xyz")
+    for arms in (alike, alike[:2]):
+        with pytest.raises(ConfigError, match=r"--arm abcd is several arms of .*; choose from: "):
+            arm_called(manifest.model_copy(update={"arms": arms}), "abcd")
 
 
 MISTAKES = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import tool as profiling
 from perfsweep.pipelines.profiling.profiled_process import (
     Repeated,
     Walk,
+    _debugging,
     phase_totals,
     refuse_other_processes,
 )
@@ -87,17 +90,22 @@ def repeated(chosen: Slice, workload: Any = None, **options: Any) -> tuple[Repea
         workload=workload or Counting(), device=SimpleNamespace(type="cpu"), log=BufferedLog()
     )
     found = Repeated(scene, chosen, tool, SimpleNamespace(options=config))  # type: ignore[arg-type]
+    found._clock = FakeClock(time_ns=10**12, tick_ns=1000)
     found.run()
     return found, tool
 
 
 def test_repetitions_with_and_without_alternate_so_that_neither_is_always_first() -> None:
-    found, tool = repeated(Slice(5, 2))
+    found, tool = repeated(Slice(5, 2), work := Counting())
     turns = [call if call == "without" else call[0] for call in tool.calls if call != "tick"]
     assert turns == ["without", "with", "with", "without", "without", "with"]
     assert (len(found.bare), len(found.profiled)) == (3, 3)
     assert ("with", 3, 2) in tool.calls, "it sees the iterations before the slice"
     assert tool.calls.count("tick") == 3 * (3 + 2)
+    told = [(block.iterations, block.units, block.ns) for block in (*found.bare, *found.profiled)]
+    # Looks at the clock: at both ends of two phases, after each iteration, at the stop, and at the end.
+    assert told == [(2, 4.0, 8000)] * 6
+    assert work.steps == 5 + 3 * 2 + 3 * (3 + 2), "each begins where the slice does"
 
 
 def test_a_cold_slice_is_once_and_with_the_tool_or_the_bare_process() -> None:
@@ -137,6 +145,13 @@ def series(host: dict[str, list[int]], device: dict[str, list[int]]) -> Any:
 )
 def test_a_phase_takes_what_the_device_says_where_all_of_it_was_seen(found: Any, totals: dict) -> None:
     assert phase_totals(found) == totals
+
+
+def test_what_debug_logging_changed_is_noted_with_the_lines_that_were_written(tmp_path: Path) -> None:
+    with _debugging(tmp_path, by_workload=True) as log:
+        logging.getLogger("mine").debug("a line")
+    assert log.note() == "debug log on: workload.debug_log=true, and Python's loggers wrote 1 lines"
+    assert "a line" in (tmp_path / "debug.log").read_text()
 
 
 def test_work_in_other_processes_is_refused() -> None:

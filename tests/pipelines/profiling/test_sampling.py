@@ -76,6 +76,8 @@ def test_a_trace_holds_pythons_calls_where_they_are_asked_for(tmp_path: Path, st
     with tool.block(0, 1) as tick:
         torch.ones(4)
         tick()
+    times = [cost.self_ns for cost in tool.finish(MEASURED).costs]
+    assert len(times) > 1 and times == sorted(times, reverse=True), "the longest first"
     with gzip.open(tmp_path / TRACE) as file:
         events = json.load(file)["traceEvents"]
     assert any(event.get("cat") == "python_function" for event in events) is stacks

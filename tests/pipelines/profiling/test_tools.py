@@ -15,7 +15,7 @@ from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
 from perfsweep.pipelines.profiling.tool import Measured
 from perfsweep.pipelines.profiling.tracing import costs
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.store.profiles import MemoryCourse, read_course
+from perfsweep.pipelines.store.profiles import Cost, MemoryCourse, read_course
 from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
 
 SNAPSHOT = {"segments": [{"total_size": 400, "blocks": []}]}
@@ -115,6 +115,10 @@ def test_who_holds_most_comes_first_and_blocks_that_are_free_are_nobodys() -> No
         block(5, "/x/y/large.py"),
         block(9, "/x/y/free.py", "inactive"),
         block(2, "/x/native.cpp"),
+        block(3, "/x/y/large.py"),
     ]
-    found = [(cost.where, cost.bytes) for cost in holders({"segments": [{"blocks": blocks}]})]
-    assert found == [("y/large.py:3", 5.0), ("", 2.0), ("y/small.py:3", 1.0)]
+    assert list(holders({"segments": [{"blocks": blocks}]})) == [
+        Cost(name="f", where="y/large.py:3", bytes=8.0, calls=2.0),
+        Cost(name="(unknown)", where="", bytes=2.0, calls=1.0),
+        Cost(name="f", where="y/small.py:3", bytes=1.0, calls=1.0),
+    ]

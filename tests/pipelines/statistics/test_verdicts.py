@@ -8,7 +8,14 @@ from machines import paired
 from scipy.special import stdtrit
 
 from perfsweep.pipelines.statistics.estimates import Estimate, student_estimate
-from perfsweep.pipelines.statistics.verdicts import MARGIN, Judgement, ReasonCode, Verdict, decide_verdicts
+from perfsweep.pipelines.statistics.verdicts import (
+    MARGIN,
+    Judgement,
+    ReasonCode,
+    Verdict,
+    decide_verdicts,
+    verdict_word,
+)
 
 
 def rounds(log_ratio: float, scatter: float, n: int = 12) -> Estimate:
@@ -75,6 +82,13 @@ def test_the_decided_interval_is_holms_and_the_undecided_one_is_plain() -> None:
     assert decided is not None and undecided is not None
     assert decided.level == pytest.approx(1 - 0.05 / 3)
     assert undecided.level == 0.95
+
+
+def test_a_reader_sees_a_word_for_each_reason_to_hold_a_verdict_back() -> None:
+    codes = (None, "other", ReasonCode.ONLY_A_LOOK, ReasonCode.TOO_FEW_ROUNDS, ReasonCode.UNLIKE_BEATS)
+    words = [verdict_word(Verdict.HELD_BACK, code) for code in codes]
+    assert words == ["too noisy", "too noisy", "only a look", "too few rounds", "unlike regions"]
+    assert [verdict_word(one, "other") for one in (Verdict.FASTER, "inert")] == ["faster", "no effect"]
 
 
 def test_the_margin_can_be_chosen() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.code_snapshot import take
+from perfsweep.workloads.snapshot import Snapshot
 
 IMPORTED_FROM = "import sys, perfsweep.pipelines.store.files; print(perfsweep.pipelines.store.files.__file__)"
 
@@ -195,6 +196,19 @@ def test_libraries_are_carried_to_environments_that_can_import_them(
     assert not (here[0] / "compiled" / "tests").exists()
     assert len(list(code.iterdir())) == 2, "no half copy is left"
     assert not code_snapshot.latest(code).exists(), "a library is no archive of ours"
+
+
+def test_files_of_a_workload_that_lie_elsewhere_by_now_are_copied_again(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        for name in ("train.py", "model.py"):
+            (tmp_path / place / name).write_text(f"{place} {name}")
+        files = [*(tmp_path / place).iterdir()]
+        for _ in range(2):
+            code_snapshot.take_sources(tmp_path / "code", "digest", files)
+        copies = Snapshot(code_snapshot.sources_place(tmp_path / "code", "digest")).copies
+        assert {file: copy.read_text() for file, copy in copies.items()} == {f: f.read_text() for f in files}
+    assert len([*(tmp_path / "code").iterdir()]) == 1
 
 
 def test_the_archive_taken_last_is_the_latest(tmp_path: Path):

@@ -40,16 +40,17 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
         files.read_arrays(file)
 
 
-def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("half", [b'{"a": 2', b'{"a": 2\0\0'], ids=["cut", "never written to the disk"])
+def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path, half: bytes) -> None:
     file = tmp_path / "new" / "events.jsonl"
     files.append_line(file, {"a": 1})
     with file.open("ab") as out:
-        out.write(b'{"a": 2')
+        out.write(half)
     files.append_line(file, {"a": 3})
     files.append_line(file, {"a": 4})
     lines = file.read_bytes().splitlines()
     assert [files.parsed(lines[number], "a line")["a"] for number in (0, 2, 3)] == [1, 3, 4]
-    assert lines[1] == b'{"a": 2' and len(lines) == 4
+    assert lines[1] == half and len(lines) == 4
 
 
 def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) -> None:
@@ -60,6 +61,30 @@ def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) 
     file.write_bytes(file.read_bytes() + b"[1]\n")
     with pytest.raises(RecordError, match=r"a\.jsonl line 3 is no JSON object"):
         list(files.read_json_lines(file))
+
+
+def test_of_several_writers_of_one_file_the_first_wins_where_there_are_no_links_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*paths: object) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    for name in ("linked", "claimed"):
+        assert [files.write_once(tmp_path / name, word) for word in (b"1", b"2")] == [True, False]
+        assert (tmp_path / name).read_bytes() == b"1"
+        monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / ".died.claim").touch()
+    assert not files.write_once(tmp_path / "died", b"3"), "who claimed it may still write"
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"linked", "claimed", ".claimed.claim", ".died.claim"}
+
+
+def test_what_breaks_off_while_it_is_written_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(ZeroDivisionError), files.replaced(tmp_path / "a") as fresh:
+        fresh.write_text("half")
+        raise ZeroDivisionError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a", "old")]
 
 
 def test_what_the_system_refuses_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,23 @@ def test_the_attempt_that_counts(trials: list, attempt: int | None) -> None:
     assert len(progress.used(PACK, 0)) == (0 if attempt is None else 2)
 
 
+def test_the_first_attempt_is_the_first_of_those_in_which_most_arms_ended_well() -> None:
+    failed_first = [*both(0, attempt=1), (A, 0, 0, {}), (B, 0, 0, OOM)]
+    for trials, first in (([], None), (failed_first, 1), ([*both(0, **NOISE), *both(0, 1)], 0)):
+        assert told(*trials).first_attempt(PACK, 0, {A, B}) == first
+    noisy = [(arm, number, attempt, fields | NOISE) for arm, number, attempt, fields in failed_first[:2]]
+    assert told(*noisy, *failed_first[2:]).first_attempt(PACK, 0, {A, B}) == 1, "noise has no say"
+
+
+@pytest.mark.parametrize(("kind", "kept"), [(Kind.EVIDENCE, "other"), (Kind.QUALITY, "trainings")])
+def test_of_trials_without_times_the_last_attempt_counts_in_whatever_order_they_are_read(
+    kind: Kind, kept: str
+) -> None:
+    progress = told(*((A, 0, attempt, {"kind": kind, "round": None}) for attempt in (2, 10, 3)))
+    (found,) = getattr(progress, kept).values()
+    assert found.record.attempt == 10
+
+
 @pytest.mark.parametrize(
     ("failures", "retired"),
     [

@@ -6,14 +6,16 @@ import dataclasses
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from planned_sweeps import spec
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import files, records
-from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder, TrialRecord, opened
+from perfsweep.pipelines.store.records import REPEAT, Event, Kind, Outcome, SweepFolder, TrialRecord, opened
 from perfsweep.pipelines.store.schema import Refused
 from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.errors import RecordError
@@ -46,6 +48,20 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
         folder.read_manifest()
     with pytest.raises(RecordError, match=f"{missing}; start the sweep again, which writes its plan again"):
         opened(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ({"kind": Kind.TIMING, "round": 7, "attempt": 2}, "p000-r007-a2"),
+        ({"attempt": 3}, "p000-evidence-a3"),
+        ({"replicate": 4}, "p000-evidence4-a0"),
+        ({"replicate": REPEAT}, "p000-evidenceagain-a0"),
+    ],
+)
+def test_a_trial_has_a_folder_of_its_own(own: dict[str, Any], name: str) -> None:
+    made = spec(**{"kind": Kind.EVIDENCE, **own})
+    assert SweepFolder("sweep").trial_dir(made) == Path("sweep/trials") / made.arm.id / name
 
 
 def test_the_first_of_two_writers_of_a_record_wins(tmp_path: Path, record: TrialRecord) -> None:

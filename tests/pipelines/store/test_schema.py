@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planned_sweeps import FAST, NAIVE, arm, effect, manifest, sweep
+from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, sweep
 from pydantic import TypeAdapter, ValidationError
 
 from perfsweep.fields import choices_of, default_of
@@ -43,6 +43,14 @@ def test_plans_are_the_same_measurement_whatever_reports_show() -> None:
     assert shown().measures_the_same(shown(report={"columns": ["peak"]}, price="3 EUR"))
     assert not shown().measures_the_same(shown(measure={"rounds": 99}))
     assert not shown().measures_the_same(manifest(arm(NAIVE)))
+
+
+def test_a_copy_of_a_plan_has_arms_and_packs_of_its_own() -> None:
+    plan = manifest()
+    plan.arm(NAIVE), plan.pack("p000"), plan.arm_names
+    copy = plan.model_copy(update={"arms": (arm(NAIVE, "other"),), "packs": (pack(FAST, NAIVE, rounds=2),)})
+    assert (copy.arm(NAIVE).label, copy.pack("p000").orders) == ("other", ((FAST, NAIVE),) * 2)
+    assert [*copy.arm_names] == [NAIVE]
 
 
 def test_an_arm_has_the_name_that_the_sweep_gave_it() -> None:

@@ -39,10 +39,11 @@ def training(of: str, seed: int, *values: float, outcome: Outcome = Outcome.OK):
     [
         ([effect((FAST, NAIVE)), effect((C, FAST))], (NAIVE, FAST, C)),
         ([effect((D, C))], (NAIVE, C, D)),
+        ([effect((FAST, NAIVE), (D, C))], (NAIVE,)),
         ([effect((FAST, NAIVE), design=PLACEBO)], (NAIVE,)),
         ([effect((FAST, NAIVE), contrast={FAST: 1.0, NAIVE: -1.0})], (NAIVE,)),
     ],
-    ids=["bases first", "next to the reference", "no placebo", "no contrast"],
+    ids=["bases first", "next to the reference", "no mean of pairs", "no placebo", "no contrast"],
 )
 def test_arms_of_effects_between_two_arms_are_trained(effects: list, arms: tuple) -> None:
     assert trained_arms(planned(*effects)) == arms

@@ -79,10 +79,13 @@ print(json.dumps(ours))
 """
 
 
+BELOW = ("locks", "own_code", "store", "units")
+
+
 @pytest.mark.parametrize(
     ("module", "packages"),
     [
-        ("process", {"checksums", "fields", "pipelines.own_code", "pipelines.store", "pipelines.units"}),
+        ("process", {"checksums", "fields", *(f"pipelines.{name}" for name in BELOW)}),
         ("fork_server", {"pipelines.own_code"}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,7 @@ def test_servers_differ_in_hash_seed_unless_the_user_sets_it_and_in_the_size_of_
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     drawn = [layout.environment("system", seed) for seed in range(20)]
     assert len({env["PYTHONHASHSEED"] for env in drawn}) == 20
+    assert layout.draw("toy", "p000", 0, 1) == 213982853, "a sweep draws again what it has drawn"
     assert len({sum(map(len, env.values())) for env in drawn}) >= 15
     assert layout.environment("system", None) == {"PYTHONHASHSEED": "0"}
     for own, used in (("3", "3"), ("random", "7")):
@@ -106,6 +108,15 @@ def test_the_heap_ends_elsewhere_with_every_seed() -> None:
         for seed in range(3)
     }
     assert len(places) >= 2
+
+
+def test_processes_are_killed_though_some_have_ended() -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        parent.kill_all([2**22 + 1, child.pid])  # more than the kernel has
+        assert child.wait(60) == -signal.SIGKILL
+    finally:
+        child.kill()
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["on the node", "next to the record"])

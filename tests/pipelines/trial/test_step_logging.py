@@ -22,7 +22,7 @@ def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_s
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.setenv("WANDB_RUN_ID", "stolen")
     monkeypatch.setenv("WANDB_RUN_GROUP", "stolen")  # no setting of ours would hide it
-    log = LiveLog(50, tmp_path / "scratch")
+    log = LiveLog(50, tmp_path / "trial/scratch")
     for index in range(120):
         log({"loss": torch.tensor(index / 8), "index": index})  # what a training loop hands over
     print("a line of the workload")
@@ -34,7 +34,7 @@ def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_s
     assert (log.calls, log.commits, run.group) == (120, 2, "")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"a line of the workload" in path.read_bytes()]
-    assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["scratch"]
     assert os.environ["WANDB_RUN_ID"] == "stolen"
 
 

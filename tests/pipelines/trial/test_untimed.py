@@ -104,6 +104,9 @@ class Job(Steps):
 MEASURE = MeasureConfig(counting_iterations=4, evidence_iterations=3, iterations=6)
 
 
+COMPILED = {"compile_s": 2.5}
+
+
 def run(body, workload: Workload, folder: Path, **changes: Any) -> dict[str, Any]:
     before = torch.are_deterministic_algorithms_enabled()
     try:
@@ -141,12 +144,15 @@ def test_counts_of_a_job_are_those_of_all_of_it_and_the_second_pass_begins_anew(
         assert (workload.resets, workload.steps) == (1, done), "a pass ends with the job"
 
 
-def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(tmp_path: Path) -> None:
+def test_evidence_is_of_a_fixed_number_of_steps_and_its_own_numbers_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perfsweep.pipelines.trial.untimed.CompileCounting.result", lambda self: COMPILED)
     workload = Steps()
     found = run(evidence_trial, workload, tmp_path)
     assert (found["units"], found["reached"], workload.steps) == (6.0, 3, 3)
     assert found["numbers"] == {"loss": pytest.approx(1 / 3), "own": 1.0, "units": 6.0}
-    assert found["iteration_ns"] > 0
+    assert found["iteration_ns"] > 0 and found["compile_s"] == 2.5
     assert workload.prepared_at == 0
     kept = read_evidence(tmp_path)
     assert kept.numbers == {"loss": pytest.approx(1 / 3), "own": 2.0}
@@ -244,13 +250,16 @@ TARGET = dataclasses.replace(MEASURE, target_figure="loss", target=0.1, target_e
 
 
 @pytest.mark.parametrize(
-    ("target", "looks"), [(0.1, [4, 8, 12]), (-1.0, [4, 8, 12, 16])], ids=["reached", "given up"]
+    ("target", "looks"),
+    [(0.1, [4, 8, 12]), (-1.0, [4, 8, 12, 16]), (-1.0, [*range(1, 19)])],
+    ids=["reached", "given up", "looked at after each step"],
 )
 def test_a_training_ends_with_the_first_look_that_reaches_the_target_or_with_the_last(
     target: float, looks: list[int], tmp_path: Path
 ) -> None:
     workload = Steps()
-    found = run(quality_trial, workload, tmp_path, measure=dataclasses.replace(TARGET, target=target))
+    measure = dataclasses.replace(TARGET, target=target, target_every=looks[0])
+    found = run(quality_trial, workload, tmp_path, measure=measure)
     assert found["course"] == {look: {"loss": 1 / look} for look in looks}
     assert found["reached"] == workload.steps == looks[-1] and found["units"] == 2.0 * looks[-1]
 

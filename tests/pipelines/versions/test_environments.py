@@ -24,11 +24,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "env"
 
 
-def test_a_folder_and_the_interpreter_in_it_are_one_environment(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_the_interpreter_in_it_and_its_name_on_the_path_are_one_environment(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, other = find(str(folder), tmp_path), find(str(folder / "bin/python"), tmp_path)
     assert one == other
     assert (one.python, one.abi, one.prefix) == ("3.12.4", "cpython-312", "/opt/env")
     assert one.interpreter == str(folder / "bin/python")
+    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=":")
+    assert find("python", tmp_path) == one
 
 
 @pytest.mark.parametrize(

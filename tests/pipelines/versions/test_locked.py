@@ -41,7 +41,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("line", ["-r more.txt", "--requirement=more.txt"])
+@pytest.mark.parametrize("line", ["-r more.txt  # it's ours", "--requirement=more.txt # that's all"])
 def test_what_a_file_includes_belongs_to_its_content(file: Path, line: str) -> None:
     file.write_text(f"torch\n{line}\n")
     (file.parent / "more.txt").write_text("sympy==1.13\n-r requirements.txt\n")
@@ -78,6 +78,7 @@ def test_what_a_builder_left_half_done_is_never_taken_for_whole(
         ("pyproject.toml", "", "is no lock; name a requirements.txt or a pylock.toml"),
         ("pylock.toml", "", "only uv installs such a lock here, and it is not on the path"),
         ("r.txt", "torch\n-e .\n", "line 2 asks for the folder in '-e .', which may change unnoticed"),
+        ("r.txt", "/ ; sys_platform == 'linux'\n", "line 1 asks for the folder in "),
         ("r.txt", "-r nowhere.txt\n", "nowhere.txt cannot be read as text"),
     ],
 )

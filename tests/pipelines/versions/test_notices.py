@@ -42,6 +42,21 @@ def test_data_that_differs_is_named_and_code_and_prose_are_not(
     assert files is None or found[0].startswith(f"{files}no code, and not the same in all versions")
 
 
+def test_packages_that_differ_are_named_first_those_that_all_environments_have() -> None:
+    first, second = {"torch": "2.13", "a": "1", "b": "1", "c": "3"}, {"torch": "2.14", "b": "2", "c": "3"}
+    made = []
+    for name, packages in (("1", first), ("2", second), ("3", {"b": "1"})):
+        own = {"interpreter": "", "prefix": "", "abi": "", "installed": "", "python": f"3.1{name}"}
+        own |= {"packages": packages}
+        made.append(version(None, None, levels={"environment": name}, environment=own))
+    assert list(notices(made)) == [
+        "environment=1: Python 3.11, torch 2.13",
+        "environment=2: Python 3.12, torch 2.14",
+        "environment=3: Python 3.13, torch unknown",
+        "packages that differ between environments: b 1 / 2 / 1, a 1 / none / none, c 3 / 3 / none",
+    ]
+
+
 def test_the_checkout_differs_from_its_commit_by_what_was_edited(root: Path) -> None:
     file = root / "data/d.csv"
     before = file.read_text()

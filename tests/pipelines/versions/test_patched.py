@@ -33,7 +33,8 @@ def folder(tmp_path: Path, script: Path) -> Path:
     every = (script, script.with_name("model.py"))
     digests = {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in every}
     facts = Patched(digests, (str(script),), ("--lr=1",), Parity.TOLERANCE, {"losses": 1e-3})
-    patched.keep(tmp_path / "patch", facts, {str(script): AFTER})
+    for model in (b"x = 0\n", b"x = 1\n"):  # the second takes the place of the first
+        patched.keep(tmp_path / "patch", facts, {str(every[1]): model, str(script): AFTER})
     return tmp_path / "patch"
 
 

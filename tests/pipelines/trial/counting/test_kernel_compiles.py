@@ -69,7 +69,7 @@ def tell(module: str, cache_hit: bool = False) -> None:
     listener: Any = triton.knobs.compilation.listener
     source = SimpleNamespace(fn=SimpleNamespace(__module__=module))
     times = SimpleNamespace(total=2_500_000)
-    listener(src=source, metadata={}, metadata_group={}, times=times, cache_hit=cache_hit)
+    listener(src=source, metadata={"a": 1}, metadata_group={"b": 2}, times=times, cache_hit=cache_hit)
 
 
 def test_kernels_of_inductor_are_part_of_its_graphs_and_none_of_ours() -> None:
@@ -83,9 +83,10 @@ def test_kernels_of_inductor_are_part_of_its_graphs_and_none_of_ours() -> None:
 
 
 def test_whoever_listened_before_still_hears(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[bool] = []
-    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda **told: heard.append(told["cache_hit"]))
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(triton.knobs.compilation, "listener", lambda **told: heard.append(told))
     with CompileCounting():
         tell("mine", cache_hit=True)
-    assert heard == [True]
+    tell("mine", cache_hit=True)  # by itself
+    assert heard[0] == heard[1]
     monkeypatch.undo()

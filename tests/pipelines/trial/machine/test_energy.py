@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -259,6 +260,12 @@ def test_how_often_counters_change_is_that_of_the_slowest() -> None:
 
     both = Counters("NVML", (Counter("fast", every(0.001)), Counter("slow", every(0.02))), 0.1)
     assert seconds_between_changes(both, tick) == pytest.approx(0.02, rel=0.05)
+
+
+def test_two_changes_are_enough_to_tell_how_often_a_counter_changes() -> None:
+    now, read_j = itertools.count(), itertools.chain([1, 1, 2, 2, 2, 3], itertools.repeat(3))
+    slow = Counters("NVML", (Counter("slow", lambda: float(next(read_j))),), 0.1)
+    assert seconds_between_changes(slow, lambda: 0.001 * next(now)) == pytest.approx(0.003)
 
 
 def test_counters_that_do_not_change_are_not_watched_for_ever() -> None:

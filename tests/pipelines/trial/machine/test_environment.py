@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.machine.environment import HostUsage, device_facts, disturbance, facts
+from perfsweep.pipelines.trial.machine.environment import (
+    SHORTEST_LOOK_S,
+    HostUsage,
+    device_facts,
+    disturbance,
+    facts,
+    foreign_cores,
+)
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
 
@@ -215,6 +223,26 @@ def test_neighbours_disturb_once_they_leave_too_few_cores(
     assert found == ((reason,) if reason else ()), (
         "the load average tells of the minute before the trial as well"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "cores"),
+    [
+        ({"at_s": SHORTEST_LOOK_S}, 24.0 / SHORTEST_LOOK_S),
+        ({"at_s": SHORTEST_LOOK_S - 0.01}, None),
+        ({"at_s": 10.0, "own_s": 50.0}, 0.0),
+        ({"at_s": 10.0, "busy_s": None}, None),
+    ],
+)
+def test_what_others_used_is_told_of_a_look_that_is_long_enough(change: dict, cores: float | None) -> None:
+    after = replace(LATER, **{"busy_s": 534.0, "own_s": 10.0, **change})
+    assert foreign_cores(WATCHED, after) == cores
+
+
+def test_what_a_trial_used_itself_is_its_processor_time_and_that_of_those_who_work_for_it() -> None:
+    before = sum(os.times()[:4])
+    own_s = environment.host_usage(resource.struct_rusage((1.5, 0.25, *[0] * 14))).own_s
+    assert before + 1.75 <= own_s <= sum(os.times()[:4]) + 1.75
 
 
 @pytest.mark.parametrize(

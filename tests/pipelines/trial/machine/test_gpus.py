@@ -14,6 +14,7 @@ from fake_nvml import A100, GIB, H100, FakeNvml
 
 from perfsweep.pipelines.trial.machine import environment, gpus
 from perfsweep.pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
+from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 from perfsweep.workloads.peaks import peak
@@ -112,7 +113,15 @@ def test_visible_gpus_are_those_cuda_would_see(
 def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(
     nvml: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = H100 | {"sm_clock": 1980}
+    whole = H100 | {"sm_clock": 1980, "max_clock": 1990, "memory_clock": 2619, "ecc": [1, 0]}
+    whole |= {
+        "temperature": 41,
+        "power": 350_500,
+        "power_limit": 700_000,
+        "heat": 5,
+        "persistence": 1,
+        "compute_mode": 3,
+    }
     nvml(
         whole
         | {
@@ -122,7 +131,19 @@ def test_a_mig_instance_has_its_own_memory_and_the_clocks_of_its_gpu(
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1")
     (gpu,) = gpus.visible()
-    assert (gpu.memory_bytes, gpu.sm_clock_mhz, gpu.capability) == (10 * GIB, 1980, (9, 0))
+    assert gpu == Gpu(
+        *("H100 1g.10gb MIG", "MIG-1", 10 * GIB, (9, 0)),
+        sm_clock_mhz=1980,
+        sm_clock_max_mhz=1990,
+        memory_clock_mhz=2619,
+        temperature_c=41,
+        power_w=350.5,
+        power_limit_w=700.0,
+        ecc=True,
+        persistence=True,
+        compute_mode="one process",
+        thermal_ns=5,
+    )
 
 
 @pytest.mark.parametrize("visible", [None, "0"])
@@ -151,7 +172,7 @@ def test_of_several_instances_the_one_that_torch_computes_on_is_told(
 
     def ask(command: list[str], **options: Any) -> Any:
         asked.append(command)
-        return subprocess.CompletedProcess(command, 0, "2\n", "")
+        return subprocess.CompletedProcess(command, 0, "2\n" if options["text"] else b"2\n")
 
     gpus._slice_of_cuda.cache_clear()
     monkeypatch.setattr(gpus.subprocess, "run", ask)
@@ -228,6 +249,9 @@ def test_a_process_of_somebody_else_is_foreign(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "getppid", lambda: 50)
     monkeypatch.setattr(Path, "exists", lambda path: True)
     assert gpus.foreign_processes([os.getpid(), 40, 50, 60, 70, 80, 90]) == [80, 90]
+    tree[os.getpid()] = 1
+    monkeypatch.setattr(os, "getppid", lambda: 1)  # whoever started it has gone
+    assert gpus.foreign_processes([90]) == [90]
 
 
 @pytest.mark.gpu

@@ -41,6 +41,15 @@ def test_the_peak_of_host_memory_follows_what_was_used_since_the_reset() -> None
     assert current < peak - 32 * MIB
 
 
+def test_the_kernels_figures_of_memory_are_told_in_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock_module, "_STATUS", tmp_path / "status")
+    (tmp_path / "status").write_text("Name:\tpython\nVmPeak:\t 9 kB\nVmHWM:\t 300 kB\nVmRSS:\t 200 kB\n")
+    sizes = {"resident_bytes.peak": 300 * 1024, "resident_bytes.current": 200 * 1024}
+    assert HostClock().memory_stats() == {**sizes, "peak_since_start": 1}
+
+
 def test_without_proc_the_peak_is_that_of_the_whole_process_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +84,8 @@ def test_a_clock_of_other_processes_counts_their_time_and_memory_alone() -> None
         resource.struct_rusage((1.5, 0.25, 300, *[0] * 13)),
         resource.struct_rusage((2, 1, 500, *[0] * 13)),
     ]
-    clock = ChildClock(lambda: used[0])
+    clock = ChildClock(lambda: used[0], devices=2)
+    assert clock.used_devices() == [0, 1], "all that they may use"
     before, cpu_ns = clock.usage(), clock.cpu_ns()
     clock.reset_peak()
     assert (cpu_ns, clock.peak_bytes(), clock.peak_since_start) == (1_750_000_000, 300 * 1024, True)
@@ -204,7 +214,7 @@ def computes_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return install
 
 
-UNTIMED = "(3.0 MB), which perfsweep cannot time here: NVML says that there is no GPU;"
+UNTIMED = "(3.4 MB), which perfsweep cannot time here: NVML says that there is no GPU;"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +232,7 @@ def test_code_that_computes_where_the_host_is_timed_is_refused(
 
     monkeypatch.setattr(torch.version, "hip", hip)
     HostClock().find_devices()
-    computes_on(kind, 0, 3_000_000)
+    computes_on(kind, 0, 3_400_000)
     with pytest.raises(UnsupportedHere, match=re.escape(f"your code computes on {said}")):
         HostClock().find_devices()
 

@@ -39,8 +39,10 @@ def test_time_for_which_others_have_the_core_is_no_part_of_an_iteration(delay_ns
     clock = Crowded(cpu_share=0.0)
     duration = Duration(clock, skipped=1)
     for own_ns in (50_000_000, 1_000_000, 3_000_000):  # the first one warms up
+        clock.launch(7_000_000)  # what a device still had to do is no part either
         with duration:
-            clock.pass_time(own_ns + delay_ns, delay_ns)
+            clock.pass_time(own_ns + delay_ns - 400_000, delay_ns)
+            clock.launch(400_000)
     assert duration.mean_ns == 2_000_000
 
 
@@ -54,6 +56,7 @@ class Saving:
 
     def step(self, clock: object) -> None:
         self.steps += 1
+        self.clock.memory_bytes += 65536
         self.clock.pass_time(1_000_000 if self.steps % 4 else 9_000_000)
 
 
@@ -84,11 +87,14 @@ class Ending(Saving):
         super().step(clock)
 
 
-@pytest.mark.parametrize("kind", [Saving, Ending])
-def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones(kind: type[Saving]) -> None:
+@pytest.mark.parametrize(("kind", "growth"), [(Saving, 65536.0), (Ending, 0.0)])
+def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones_and_what_each_iteration_adds(
+    kind: type[Saving], growth: float
+) -> None:
     clock = Crowded(cpu_share=0.0)
     found = beat_of(kind(clock), clock)  # type: ignore[arg-type]
-    assert (found["cadence"], found["iteration_ns"]) == (4, 3_000_000)
+    grown = {"time_growth": 0.0, "memory_growth": growth}
+    assert found == {"cadence": 4, "iteration_ns": 3_000_000, "quantities": grown}
 
 
 def test_ranks_look_for_as_long_as_the_first_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ from toys.odd import Endless, EndsInWarmUp, NoJob
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import read_iterations
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import ranks, regions
+from perfsweep.pipelines.trial.timing import ranks, regions, steady
+from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.series import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm
 from perfsweep.pipelines.trial.turns import Cut, Turn, Uncut
@@ -179,8 +181,13 @@ def test_jobs_are_regions_of_their_own_and_begin_outside_them(
     assert (found["units"], found["iterations"], found["region_ns"]) == (6.0, 6, 9000)
 
 
-def test_what_warm_up_did_stands_in_the_record_beside_the_region(timed: Timed) -> None:
+def test_what_warm_up_did_stands_in_the_record_beside_the_region(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(regions, "write_status", lambda folder, status: said.append(status))
     found = timed(Endless, FakeClock(time_ns=10**12, tick_ns=10**6))
+    assert said == ["warming up", "timing", "saving"]
     assert 1 <= found["warmup_iterations"] <= MEASURE.warmup_max
     assert found["first_iteration_s"] == pytest.approx(1e-3)
     assert found["warmup_s"] == pytest.approx(1e-3 * found["warmup_iterations"])
@@ -215,6 +222,10 @@ def test_a_discarded_job_lasts_no_longer_than_asked(
     monkeypatch.setattr(Brief, "reset", lambda self: done.append(self.steps) or setattr(self, "steps", 0))
     assert timed(Brief, FakeClock(tick_ns=1000))["units"] == 2.0
     assert done[0] == steps
+    brief = Brief()
+    brief.steps = 0
+    warm = steady.discard_job(brief, FakeClock(tick_ns=1000), discard_s)
+    assert (warm.job_steps, brief.steps) == (steps, 0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -322,6 +333,15 @@ def test_a_phase_that_a_part_of_the_region_never_entered_took_no_time_there(tmp_
     assert arrays["warmup_wall_ns"].tolist() == [4]
     since_s = (time.time_ns() - time.perf_counter_ns() + 10 - int(arrays["epoch_ns"][0])) / 1e9
     assert abs(since_s) < 60, "the wall clock at the first iteration"
+
+
+def test_where_other_processes_do_the_work_the_clock_is_theirs() -> None:
+    used = resource.struct_rusage((1.5, 0.25, *[0] * 14))
+    theirs, own = (
+        regions.clock_of(SimpleNamespace(child_usage=lambda usage=usage: usage), Device(count=2))  # type: ignore[arg-type]
+        for usage in (used, None)
+    )
+    assert (theirs.cpu_ns(), theirs.used_devices(), type(own)) == (1_750_000_000, [0, 1], HostClock)
 
 
 @pytest.mark.parametrize(
