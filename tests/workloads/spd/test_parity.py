@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import longer, tiered
 
-pytestmark = pytest.mark.workloads
+from perfsweep.workloads.api import Parity
+from perfsweep.workloads.spd.variants import adversary, masking, patching
 
 # fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
@@ -57,6 +59,18 @@ EXACT: list[tuple[dict[str, Any], str | None]] = [
 """Levels, and the losses that they act on; None: the preset's."""
 
 
+def called(levels: dict[str, Any], losses: str | None) -> str:
+    alone = "=".join(*levels.items()) if len(levels) == 1 else "gathered" if levels == GATHERED else "fast"
+    return f"{alone} {losses or ''}".strip()
+
+
+QUICK = [
+    *("fast", "gathered layerwise", "gathered all", "gathered forward", "patching=persistent_hooks"),
+    *("delta=cached_w", "unmasked_form=fused forward", "pgd_inner=detached", "grad_checkpointing=per_block"),
+]
+CASES = tiered([pytest.param(*case, id=called(*case)) for case in EXACT], QUICK)
+
+
 def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
     """Largest relative distance of any term or gradient; infinite where something is missing or no number."""
     if arm.keys() != reference.keys():
@@ -91,18 +105,30 @@ def configuration(losses: str | None, dtype: str = "float64") -> dict[str, Any]:
     return {"dtype": dtype, **({"losses": losses} if losses else {}), **FEW}
 
 
-@pytest.mark.parametrize(("levels", "losses"), EXACT, ids=lambda one: str(one)[:40])
+def test_every_exact_level_of_the_mathematics_is_compared() -> None:
+    exact = {
+        (one.toggle.name, level.value)
+        for family in (masking, patching, adversary)
+        for one in family.VARIANTS
+        for level in one.toggle.levels[1:]
+        if level.parity is Parity.EXACT
+    }
+    assert exact <= {level for levels, _ in EXACT for level in levels.items()}
+
+
+@pytest.mark.parametrize(("levels", "losses"), CASES)
 def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, losses) -> None:
     config = configuration(losses)
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
 
 
-@pytest.mark.parametrize("losses", [None, "all", "forward"])
+@pytest.mark.parametrize("losses", ["all", *longer(None, "forward")])
 def test_the_forms_agree_without_a_delta_component(gradients_of, naive, losses) -> None:
     config = {**configuration(losses), "delta_component": False}
     assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("losses", [None, "all"])
 def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, losses) -> None:
     # Signs of tiny gradients are rounding: the search is left out, as wherever kernels differ.
@@ -110,7 +136,7 @@ def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, los
     assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float32"]
 
 
-@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
+@pytest.mark.parametrize("importance", ["shared_mlp", *longer("mlp", "vector_mlp")])
 def test_every_kind_of_importance_function_stacks_exactly(gradients_of, naive, importance) -> None:
     config = {"dtype": "float64", **FEW, "importance": importance}
     assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
@@ -123,7 +149,14 @@ def test_the_forms_agree_on_toys(gradients_of, naive, importance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sigmoid", "sampling"), [("leaky_hard", "continuous"), ("normal", "binomial"), ("hard", "binomial")]
+    ("sigmoid", "sampling"),
+    [
+        ("normal", "binomial"),
+        *(
+            pytest.param(*case, marks=pytest.mark.workloads)
+            for case in [("leaky_hard", "continuous"), ("hard", "binomial")]
+        ),
+    ],
 )
 def test_the_forms_agree_for_every_sigmoid_and_sampling(gradients_of, naive, sigmoid, sampling) -> None:
     config = {"dtype": "float64", **FEW, "sigmoid": sigmoid, "sampling": sampling}
@@ -162,6 +195,7 @@ def test_a_planted_mistake_is_rejected(gradients_of, naive, monkeypatch, where, 
     assert worst(gradients_of(config={"dtype": "float64", **FEW}, **levels), base) > 1e-6
 
 
+@pytest.mark.workloads
 def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run) -> None:
     levels = {**EVERYTHING, "metrics": "deferred", "loader": "memmap_batched", "optimizer": "fused"}
     config = {"dtype": "float32", **FEW, "log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}
