@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from perfsweep.pipelines.plan.arms import Space
@@ -69,6 +71,14 @@ def test_an_illegal_combination_is_refused_naming_both_leaves(levels, names):
     with pytest.raises(ConfigError) as refusal:
         SPACE.legal(levels)
     assert all(name in str(refusal.value) for name in names)
+
+
+def test_any_number_of_failures_is_judged_and_refused_as_three_are():
+    toggle = SPACE.toggle("freeze_failed")
+    assert toggle.level(5) == dataclasses.replace(toggle.level(3), value=5)
+    for failures in (-1, 1001):
+        with pytest.raises(ConfigError, match="freeze_failed"):
+            SPACE.legal({"freeze_failed": failures})
 
 
 @pytest.mark.parametrize("size", [0, -3, 2.5])

@@ -57,3 +57,20 @@ def test_without_gradients_nothing_runs_backward() -> None:
 def test_rows_that_nobody_reads_are_left_out_of_the_last_layer(positions, read: int) -> None:
     counts = counted(build(), rows=Rows(positions))
     assert counts["lm_flops"] == 2 * (3 * BODY - B * (S - read) * LM.pruned_parameters)
+
+
+@pytest.mark.parametrize(("recompute", "parts"), [("off", 0), ("selective", 3), ("on", 3)])
+def test_parts_are_computed_again_where_they_are_trained(recompute: str, parts: int, monkeypatch) -> None:
+    again = []
+
+    def noted(function, *given, **how):
+        again.append(function)
+        return function(*given)
+
+    monkeypatch.setattr("perfsweep.workloads.latentwire.maths.lm.checkpoint", noted)
+    made = build(recompute=recompute)
+    for context, trained in ((torch.enable_grad, parts), (torch.no_grad, 0)):
+        with context():
+            made.run(tokens(trained=True))
+        assert len(again) == trained
+        again.clear()

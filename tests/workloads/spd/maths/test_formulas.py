@@ -12,11 +12,12 @@ from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.maths import formulas, masked_products
+from perfsweep.workloads.spd.variants import written_gradients
 from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 TOY: dict[str, Any] = {"preset": "tms_5-2_test", "batch_size": 32}
-LEVELS = ["formulas", "native"]
+LEVELS = [level.value for level in written_gradients.GRADIENTS.levels[1:]]
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"canonical_draws": False},

@@ -75,8 +75,9 @@ def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
 ) -> None:
     """The functions to be compiled, run as they are: quick enough for all sets of terms and searches."""
     monkeypatch.setattr(compilation, "compiled", lambda function, fullgraph=True: function)
-    few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
-    few["modules"] = ["layers.*.mlp.fc", "layers.1.attn.o"]  # a stack, and a module that is alone
+    # A stack, and a module that is alone.
+    counts = {"layers.*.mlp.fc": 6, "layers.1.attn.o": 5}
+    few = {"batch_size": 2, "counts": counts, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
     assert worst(gradients_of(config=config, compile="full", **FAST), gradients_of(config=config)) <= 1e-12
 
