@@ -214,4 +214,5 @@ def _names(path: Path, module: Path, root: Path) -> bool:
 
 @cache
 def _longer(path: Path) -> bool:
-    return bool(re.search(r"^pytestmark = (?:\[[^\]]*|.*)\b(slow|workloads|gpu)\b", path.read_text(), re.MULTILINE))
+    marks = r"^pytestmark = (?:\[[^\]]*|.*)\b(slow|workloads|gpu)\b"
+    return bool(re.search(marks, path.read_text(), re.MULTILINE))
