@@ -85,7 +85,7 @@ def test_a_part_that_only_its_package_names_is_reached_through_that_and_through_
         "tests/test_arms.py": "from arms import one\n'quick'",
         "tests/test_all.py": "from perfsweep.pipelines.parts import LEVELS",
         "tests/test_words.py": "arms = 'quick', 'thorough'",
-        "tests/test_gpu.py": "from perfsweep.pipelines.parts import LEVELS\npytestmark = [\n pytest.mark.gpu\n]",
+        "tests/test_gpu.py": "import perfsweep.pipelines.parts\npytestmark = [\n pytest.mark.gpu\n]",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

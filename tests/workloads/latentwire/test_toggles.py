@@ -1,14 +1,30 @@
-"""How answers of an arm are judged: choices that were close may differ, and no others."""
+"""How answers of an arm are judged, and which levels go together."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from tables.latentwire import FORBIDDEN
 
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
-from perfsweep.workloads.api import Evidence, Parity
+from perfsweep.pipelines.plan.arms import Space
+from perfsweep.workloads.api import Device, Evidence, Parity
+from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.declaration import CHECKS
+from perfsweep.workloads.latentwire.variants import (
+    TOGGLES,
+    encoding,
+    fused_attention,
+    gradients,
+    loading,
+    student_passes,
+    teachers,
+)
+
+FAMILIES = (loading, gradients, student_passes, teachers, encoding, fused_attention)
+GPU = Device("cuda", 1, "H200", 140 * 2**30, (9, 0), compiler=True)
 
 
 def evidence(ids: list[list[int]], close: list[list[bool]]) -> Evidence:
@@ -28,3 +44,20 @@ def test_another_choice_is_excused_where_the_runner_up_was_close(arm, close, ver
     reference = evidence([[1, 2], [3, 4]], close)
     found = judge(reference, evidence(arm, close), CHECKS, Parity.TOLERANCE, {})
     assert (found.verdict is ParityVerdict.DIFFERENT) == (verdict is ParityVerdict.DIFFERENT), found
+
+
+@pytest.mark.parametrize(("levels", "word"), FORBIDDEN, ids=str)
+def test_a_level_without_what_it_needs_or_with_what_it_cannot_have_is_refused(levels, word: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\b{word}\b"):
+        Space(TOGGLES, LatentWireConfig(), GPU).legal(levels)
+
+
+def test_all_that_levels_need_of_others_is_among_what_is_refused() -> None:
+    toggles = [one.toggle for family in FAMILIES for one in family.VARIANTS]
+    needed = {
+        (toggle.name, other)
+        for toggle in toggles
+        for level in toggle.levels
+        for other in (*level.requires, *level.conflicts)
+    }
+    assert needed - {("answer_trim", "compile")} <= {(name, word) for arm, word in FORBIDDEN for name in arm}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
@@ -28,8 +29,15 @@ CONFIG = {
 """Where a level needs more than the smallest data to act on."""
 
 
-@pytest.mark.workloads
-@pytest.mark.parametrize(("name", "level"), LEVELS)
+QUICK = [
+    *("consistent_stop=scaled", "skip_zero_grad=exact", "skip_zero_grad=tol", "freeze_failed=3"),
+    *("active_set=pair", "cache_row_idx=on", "cast_once=on", "qx_stat=rms_free", "qx_stat=p95"),
+    *("precision=f64", "label_free=on", "csc_layout=on", "confusion_search=on", "warm_start=on"),
+    *("timing_hook=on", "no_sync_log=on"),
+]
+
+
+@pytest.mark.parametrize(("name", "level"), tiered(LEVELS, QUICK))
 def test_a_level_moves_its_witness_against_its_base(solve, name, level):
     config = {"data": "test", "max_iter": 8, "metrics": name == "confusion_search", **CONFIG.get(name, {})}
     required = {"solver": "newton"} if name == "warm_start" else {}

@@ -10,7 +10,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.variants import TOGGLES, arm, cuda_graph, masking, updating
+from perfsweep.workloads.spd.variants import TOGGLES, arm, cuda_graph, host_work, loading, masking, updating
 
 OWN = {"target": "tests:Network", "tokens_path": "t.npy", "modules": ["a"], "components": 3}
 GRAPH = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
@@ -72,3 +72,8 @@ def test_a_level_that_is_a_switch_of_the_reference_sets_it(toggle: str, level: s
     base = {one.name: one.levels[0].value for one in TOGGLES}
     off, on = (getattr(arm({**base, toggle: value}), switch) for value in (base[toggle], level))
     assert (off, on) == (False, True)
+
+
+def test_the_naive_arm_loads_in_its_own_process_and_profiles_as_the_report_does() -> None:
+    assert [level.value for level in loading.NUM_WORKERS.levels] == [0, 2, 4, 8]
+    assert (host_work.WAIT, host_work.WARMUP, host_work.ACTIVE) == (1, 1, 3)

@@ -82,6 +82,27 @@ def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
     assert worst(gradients_of(config=config, compile="full", **FAST), gradients_of(config=config)) <= 1e-12
 
 
+@pytest.mark.parametrize(
+    ("scope", "whole"),
+    [
+        ("target", [False]),
+        ("losses", [True] * 2),
+        ("breaks", [False]),
+        ("masked_pass", []),
+        ("full", [True] * 5),
+    ],
+)
+def test_code_with_breaks_is_compiled_in_parts_and_all_other_as_a_whole(
+    start, monkeypatch, scope, whole
+) -> None:
+    seen = []
+    monkeypatch.setattr(
+        compilation, "compiled", lambda function, fullgraph=True: seen.append(fullgraph) or function
+    )
+    start(config=TOY, compile=scope)
+    assert seen == whole
+
+
 HOOKS = {"patching": "persistent_hooks", "mask_checks": "off"}
 
 

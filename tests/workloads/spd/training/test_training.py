@@ -10,6 +10,7 @@ from tiers import longer
 
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.spd.variants import host_work
 
 QUIET = {
     "modules": ["layers.0.attn.q", "layers.1.mlp.fc"],
@@ -127,6 +128,7 @@ def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_c
 
 def test_losses_that_nobody_has_read_are_read_before_they_are_judged(start, run) -> None:
     workload = start(config=QUIET, metrics="deferred", kind="evidence")
+    assert isinstance(workload.arm, host_work.DeferredMetrics)
     run(workload, 1)
     workload.numbers()
     with torch.no_grad():
