@@ -172,9 +172,10 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
     tests = {path for path in (root / "tests").rglob("test_*.py") if mark != QUICK or not _longer(path)}
     defined = set(re.findall(r"^(?:class |def |async def )?(\w+)", source.read_text(), re.MULTILINE))
     found = _rings(root, source, [*sources(root), *sorted(tests)], tests, defined, fewest)
-    if not found:
+    if len(found) < fewest:
         defined |= set(re.findall(r'"(\w+)"', source.read_text()))  # levels, which tests know by their words
-        found = _rings(root, source, [*sources(root), *_between(root), *sorted(tests)], tests, defined, 10)
+        farther = _rings(root, source, [*sources(root), *_between(root), *sorted(tests)], tests, defined, 10)
+        found = list(dict.fromkeys([*found, *farther]))
     return [str(path.relative_to(root)) for path in found[:most]]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from declared import faults
 from tables.latentwire import FORBIDDEN
 
 from perfsweep.pipelines.parity.deviations import judge
@@ -11,19 +12,11 @@ from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Evidence, Parity
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import variants
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.declaration import CHECKS
-from perfsweep.workloads.latentwire.variants import (
-    TOGGLES,
-    encoding,
-    fused_attention,
-    gradients,
-    loading,
-    student_passes,
-    teachers,
-)
+from perfsweep.workloads.latentwire.variants import TOGGLES, encoding, fused_attention, loading
 
-FAMILIES = (loading, gradients, student_passes, teachers, encoding, fused_attention)
 GPU = Device("cuda", 1, "H200", 140 * 2**30, (9, 0), compiler=True)
 
 
@@ -52,12 +45,19 @@ def test_a_level_without_what_it_needs_or_with_what_it_cannot_have_is_refused(le
         Space(TOGGLES, LatentWireConfig(), GPU).legal(levels)
 
 
-def test_all_that_levels_need_of_others_is_among_what_is_refused() -> None:
-    toggles = [one.toggle for family in FAMILIES for one in family.VARIANTS]
-    needed = {
-        (toggle.name, other)
-        for toggle in toggles
-        for level in toggle.levels
-        for other in (*level.requires, *level.conflicts)
-    }
-    assert needed - {("answer_trim", "compile")} <= {(name, word) for arm, word in FORBIDDEN for name in arm}
+def test_every_level_has_a_witness_and_bounds_and_no_declaration_imports_torch() -> None:
+    assert faults(TOGGLES, variants) == []
+    assert {one.toggle.name for one in loading.VARIANTS} <= {toggle.name for toggle in TOGGLES}
+
+
+def test_levels_are_exact_unless_a_configuration_rounds_or_draws_otherwise() -> None:
+    sdpa, native = (
+        fused_attention.VARIANTS[0].toggle.level("sdpa"),
+        encoding.VARIANTS[1].toggle.level("native"),
+    )
+    assert sdpa.loosened is not None and native.loosened is not None
+    for half in ({"lm_dtype": "bf16"}, {"amp": "fp16"}):
+        assert sdpa.loosened(None, {"lm_dtype": "fp32", "amp": "off", **half}) is Parity.TOLERANCE
+    assert sdpa.loosened(None, {"lm_dtype": "fp32", "amp": "off"}) is None
+    assert native.loosened(LatentWireConfig(dropout=0.1), {}) is Parity.STOCHASTIC
+    assert native.loosened(LatentWireConfig(dropout=0.0), {}) is None

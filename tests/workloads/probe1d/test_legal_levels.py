@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from declared import faults
 from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d import variants
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.workload import Probe1D
 
@@ -79,6 +81,10 @@ def test_an_illegal_combination_is_refused_naming_both_leaves(levels, names):
     with pytest.raises(ConfigError) as refusal:
         SPACE.legal(levels)
     assert all(name in str(refusal.value) for name in names)
+
+
+def test_every_level_has_a_witness_and_bounds_and_no_declaration_imports_torch():
+    assert faults(Probe1D.toggles, variants, ("consistent_stop=mismatch", "caching_allocator=off")) == []
 
 
 def test_any_number_of_failures_is_judged_and_refused_as_three_are():

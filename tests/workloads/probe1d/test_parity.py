@@ -9,7 +9,6 @@ from tiers import tiered
 from perfsweep.workloads.probe1d.declaration import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 from perfsweep.workloads.probe1d.evidence import probe
 from perfsweep.workloads.probe1d.maths import event_sums
-from perfsweep.workloads.probe1d.variants import by_latent, participation, row_walk, solver, starting_point
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 OPTIMISED = {
@@ -36,17 +35,6 @@ def meets_the_oracle(numbers: dict[str, float]) -> bool:
         and numbers["mean_excess"] <= MEAN_EXCESS
         and numbers["confusion_mismatches"] == 0
     )
-
-
-FAMILIES = (solver, participation, row_walk, by_latent, starting_point)
-NEEDED = {"freeze_failed", "consistent_stop", "skip_zero_grad", "chunk_events", "compile", "fused_kernel"}
-"""Toggles of the damped solvers alone, and of code that is built."""
-
-
-def test_every_toggle_of_the_arithmetic_takes_part_in_a_comparison() -> None:
-    compared = {name for levels in (*OPTIMISED.values(), *PASSES.values()) for name in levels}
-    toggles = {one.toggle.name for family in FAMILIES for one in family.VARIANTS}
-    assert toggles <= compared | NEEDED | BIT_IDENTICAL.keys()
 
 
 def some(table: dict, quick: list[str]) -> list:

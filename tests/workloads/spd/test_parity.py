@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiers import longer, tiered
+from tiers import tiered
 
 from perfsweep.workloads.api import Parity
 from perfsweep.workloads.spd.variants import adversary, masking, patching
@@ -36,7 +36,7 @@ EVERYTHING = {
     "fused_target_ops": "on",
     "free_early": "on",
 }
-GATHERED = {**EVERYTHING, "routed_rows": "gathered"}
+GATHERED = {**EVERYTHING, "routed_rows": "gathered", "grad_checkpointing": "per_block"}
 EXACT: list[tuple[dict[str, Any], str | None]] = [
     ({"patching": "persistent_hooks"}, None),
     ({"patching": "wrapper"}, None),
@@ -122,9 +122,24 @@ def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, loss
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
 
 
-@pytest.mark.parametrize("losses", ["all", *longer(None, "forward")])
-def test_the_forms_agree_without_a_delta_component(gradients_of, naive, losses) -> None:
-    config = {**configuration(losses), "delta_component": False}
+TOY = {"preset": "tms_5-2_test", "batch_size": 32}
+OTHERS: dict[str, dict[str, Any]] = {
+    **{f"whole {kind}": {**FEW, "importance": kind} for kind in ("mlp", "vector_mlp", "shared_mlp")},
+    **{f"toy {kind}": {**TOY, "importance": kind} for kind in ("mlp", "vector_mlp", "shared_mlp")},
+    **{f"no delta {of}": {**FEW, "losses": of, "delta_component": False} for of in (None, "all", "forward")},
+    "leaky_hard continuous": {**FEW, "sigmoid": "leaky_hard", "sampling": "continuous"},
+    "normal binomial": {**FEW, "sigmoid": "normal", "sampling": "binomial"},
+    "hard binomial": {**FEW, "sigmoid": "hard", "sampling": "binomial"},
+    "datapoint": {**FEW, "pgd_scope": "datapoint"},
+}
+SOME = ("whole shared_mlp", *(name for name in OTHERS if "toy" in name), "no delta all", "normal binomial")
+
+
+@pytest.mark.parametrize(
+    "config", tiered([pytest.param(one, id=name) for name, one in OTHERS.items()], (*SOME, "datapoint"))
+)
+def test_all_forms_together_agree_for_every_configuration(gradients_of, naive, config) -> None:
+    config = {**config, "dtype": "float64"}
     assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
@@ -134,38 +149,6 @@ def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, los
     # Signs of tiny gradients are rounding: the search is left out, as wherever kernels differ.
     config = {**(SEVERAL if losses else FEW), "dtype": "float32", "losses": losses, "pgd_steps": 0}
     assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float32"]
-
-
-@pytest.mark.parametrize("importance", ["shared_mlp", *longer("mlp", "vector_mlp")])
-def test_every_kind_of_importance_function_stacks_exactly(gradients_of, naive, importance) -> None:
-    config = {"dtype": "float64", **FEW, "importance": importance}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
-def test_the_forms_agree_on_toys(gradients_of, naive, importance) -> None:
-    config = {"preset": "tms_5-2_test", "dtype": "float64", "importance": importance, "batch_size": 32}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-@pytest.mark.parametrize(
-    ("sigmoid", "sampling"),
-    [
-        ("normal", "binomial"),
-        *(
-            pytest.param(*case, marks=pytest.mark.workloads)
-            for case in [("leaky_hard", "continuous"), ("hard", "binomial")]
-        ),
-    ],
-)
-def test_the_forms_agree_for_every_sigmoid_and_sampling(gradients_of, naive, sigmoid, sampling) -> None:
-    config = {"dtype": "float64", **FEW, "sigmoid": sigmoid, "sampling": sampling}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-def test_one_source_for_each_position_agrees_too(gradients_of, naive) -> None:
-    config = {"dtype": "float64", **FEW, "pgd_scope": "datapoint"}
-    assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
 def add_delta_twice(x, y, site, operands, mask, unmasked):

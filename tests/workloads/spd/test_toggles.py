@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from declared import faults
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import variants
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.variants import TOGGLES, arm, cuda_graph, host_work, loading, masking, updating
 
@@ -75,5 +77,6 @@ def test_a_level_that_is_a_switch_of_the_reference_sets_it(toggle: str, level: s
 
 
 def test_the_naive_arm_loads_in_its_own_process_and_profiles_as_the_report_does() -> None:
+    assert faults(TOGGLES, variants) == []
     assert [level.value for level in loading.NUM_WORKERS.levels] == [0, 2, 4, 8]
     assert (host_work.WAIT, host_work.WARMUP, host_work.ACTIVE) == (1, 1, 3)
