@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
 from tiers import tiered
 
 from perfsweep.workloads.api import Parity
@@ -37,49 +38,29 @@ EVERYTHING = {
     "free_early": "on",
 }
 GATHERED = {**EVERYTHING, "routed_rows": "gathered", "grad_checkpointing": "per_block"}
-EXACT: list[tuple[dict[str, Any], str | None]] = [
-    ({"patching": "persistent_hooks"}, None),
+LATER: list[tuple[dict[str, Any], str | None]] = [
     ({"patching": "wrapper"}, None),
     ({"prefix_reuse": "on"}, "layerwise"),
     ({"routed_rows": "gathered"}, None),
-    ({"delta": "cached_w"}, None),
     ({"delta": "folded"}, None),
     ({"draws": "native"}, None),
-    ({"unmasked_form": "fused"}, "forward"),
     ({"stack_modules": "stacked"}, None),
-    ({"pgd_inner": "detached"}, None),
     ({"pgd_layerwise": "single"}, "layerwise"),
     ({"target_softmax": "cached"}, None),
-    ({"grad_checkpointing": "per_block"}, None),
     ({"free_early": "on"}, None),
     ({"fused_target_ops": "on"}, None),
-    *((EVERYTHING, losses) for losses in (None, "whole")),
-    *((GATHERED, losses) for losses in ("whole", "layerwise", "all", "forward")),
+    *((levels, "whole") for levels in (EVERYTHING, GATHERED)),
+]
+QUICK: list[tuple[dict[str, Any], str | None]] = [
+    ({"patching": "persistent_hooks"}, None),
+    ({"delta": "cached_w"}, None),
+    ({"unmasked_form": "fused"}, "forward"),
+    ({"pgd_inner": "detached"}, None),
+    ({"grad_checkpointing": "per_block"}, None),
+    (EVERYTHING, None),
+    *((GATHERED, losses) for losses in ("layerwise", "all", "forward")),
 ]
 """Levels, and the losses that they act on; None: the preset's."""
-
-
-def called(levels: dict[str, Any], losses: str | None) -> str:
-    alone = "=".join(*levels.items()) if len(levels) == 1 else "gathered" if levels == GATHERED else "fast"
-    return f"{alone} {losses or ''}".strip()
-
-
-QUICK = [
-    *("fast", "gathered layerwise", "gathered all", "gathered forward", "patching=persistent_hooks"),
-    *("delta=cached_w", "unmasked_form=fused forward", "pgd_inner=detached", "grad_checkpointing=per_block"),
-]
-CASES = tiered([pytest.param(*case, id=called(*case)) for case in EXACT], QUICK)
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    """Largest relative distance of any term or gradient; infinite where something is missing or no number."""
-    if arm.keys() != reference.keys():
-        return torch.inf
-    distances = [
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    ]
-    return max(distance if distance == distance else torch.inf for distance in distances)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +94,14 @@ def test_every_exact_level_of_the_mathematics_is_compared() -> None:
         for level in one.toggle.levels[1:]
         if level.parity is Parity.EXACT
     }
-    assert exact <= {level for levels, _ in EXACT for level in levels.items()}
+    assert exact <= {level for levels, _ in (*QUICK, *LATER) for level in levels.items()}
 
 
-@pytest.mark.parametrize(("levels", "losses"), CASES)
+@pytest.mark.parametrize(
+    ("levels", "losses"),
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.workloads) for case in LATER)],
+    ids=lambda one: str(one)[:40],
+)
 def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, losses) -> None:
     config = configuration(losses)
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]

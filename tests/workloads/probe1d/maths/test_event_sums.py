@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr
 from perfsweep.workloads.probe1d.maths.buckets import Bucket, bucket_width, build_layout, to_csc
-from perfsweep.workloads.probe1d.maths.chunks import CachedChunks, EventChunks, RebuiltChunks
+from perfsweep.workloads.probe1d.maths.chunks import EventChunks, RebuiltChunks
 from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, _flat_sums
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
 from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
@@ -73,16 +73,15 @@ def by_hand(padding: list[int], labelled: bool) -> dict[str, torch.Tensor]:
     return {name: torch.stack(rows) for name, rows in found.items()}
 
 
-@pytest.mark.parametrize("form", ["labelled", "cached", "label-free", "by latent"])
+@pytest.mark.parametrize("form", ["labelled", "label-free", "by latent"])
 @pytest.mark.parametrize("with_loss", [True, False])
 @pytest.mark.parametrize("precision", [PRECISIONS[name] for name in ("f32", "f64", "f32acc64")])
 def test_every_walk_adds_up_the_terms_of_all_events(form: str, with_loss: bool, precision: Any) -> None:
     x, _, labels, b, w = given()
     counts, order, padding = Counts(), torch.arange(len(COUNTS)), [0] * len(COUNTS)
     made: Any
-    if form in ("labelled", "cached"):
-        chunks = (RebuiltChunks if form == "labelled" else CachedChunks)(x, CHUNK, Counts())
-        made = LabelledCsr(x, labels, chunks, precision, form == "cached", counts)
+    if form == "labelled":
+        made = LabelledCsr(x, labels, RebuiltChunks(x, CHUNK, Counts()), precision, False, counts)
     elif form == "label-free":
         made = LabelFreeCsr(x, EventChunks(x, CHUNK), precision, False, counts)
     else:
@@ -94,32 +93,19 @@ def test_every_walk_adds_up_the_terms_of_all_events(form: str, with_loss: bool, 
     made.begin(torch.arange(CLASSES))
     block: Any = SimpleNamespace(latent=torch.arange(len(COUNTS)))
     found = made.sums(block, b[order].to(precision.sums), w[order].to(precision.sums), with_loss)
-    expected = by_hand(padding, form in ("labelled", "cached"))
-    if not with_loss and form in ("label-free", "by latent"):
+    expected = by_hand(padding, form == "labelled")
+    if not with_loss and form != "labelled":
         assert expected.pop("loss") is not None and found.loss is None
     assert {name for name, one in vars(found).items() if one is not None} == expected.keys()
     near = {"atol": 1e-12, "rtol": 1e-12} if precision.name == "f64" else {"atol": 1e-5, "rtol": 1e-5}
     for name, sums in expected.items():
         assert getattr(found, name).dtype == precision.sums
         torch.testing.assert_close(getattr(found, name).double(), sums[order], **near)
-    assert dict(counts.values) == expected_counts(form, precision, sum(padding), with_loss)
-
-
-def expected_counts(form: str, precision: Any, padding: int, with_loss: bool) -> dict[str, float]:
-    """What a pass counts: kernels are those that a GPU has for each chunk."""
-    events = (sum(COUNTS) + padding) * CLASSES
-    found: dict[str, float] = {"event_evaluations": events}
-    if precision.name == "f64":
-        found["events_f64"] = events
-    if form == "by latent":
-        mixed = {"sums_acc64": 2} if precision.name == "f32acc64" else {}
-        return found | mixed | {"bucket_launches": 2, "host_syncs": 1}
-    labelled = form != "label-free"
-    found |= {"chunks": CHUNKS, "kernel_launches": CHUNKS * (28 if labelled else 22)}
-    if labelled:
-        found["label_gathers"] = CHUNKS
-    if precision.name != "f64":
-        found |= {"casts": 1, "bytes_cast": 4 * sum(COUNTS)}
-    if precision.name == "f32acc64":
-        found["sums_acc64"] = CHUNKS * (7 if labelled else 5 + with_loss)
-    return found
+    # Kernels are those that a GPU has for each chunk, and sums those that are scattered, or a bucket has.
+    events, by_chunk = (sum(COUNTS) + sum(padding)) * CLASSES, {"labelled": 28, "label-free": 22}.get(form, 0)
+    mixed = {"labelled": 7, "label-free": 5 + with_loss}.get(form, 0) * CHUNKS or 2
+    assert counts.values["event_evaluations"] == events
+    assert counts.values["events_f64"] == events * (precision.name == "f64")
+    assert counts.values["kernel_launches"] == CHUNKS * by_chunk
+    assert counts.values["sums_acc64"] == mixed * (precision.name == "f32acc64")
+    assert counts.values["bytes_cast"] == 4 * sum(COUNTS) * (bool(by_chunk) and precision.name != "f64")

@@ -182,14 +182,9 @@ def test_given_ids_are_one_row_behind_the_other(shape: tuple[int, ...]) -> None:
 def test_a_corpus_has_rows_for_sixty_four_iterations_at_least(
     at_least: int, wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[Any] = []
-
-    def made(*words: Any) -> Any:
-        asked.extend(words)
-        return checked_tokens(TOKENS, 50, "data")
-
+    asked, made = list[Any](), checked_tokens(TOKENS, 50, "data")
     monkeypatch.setattr(rows, "TOKENS", at_least)
-    monkeypatch.setattr(rows, "corpus_file", made)
+    monkeypatch.setattr(rows, "corpus_file", lambda *words: asked.extend(words) or made)
     spec = TargetSpec(vocab=50)
     rows.load_rows(SpdConfig(preset="lm_test", batch_size=3, seq_len=5), spec, tmp_path)
     assert asked == [spec.corpus, 50, wanted, tmp_path]

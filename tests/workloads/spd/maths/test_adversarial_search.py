@@ -11,16 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from perfsweep.workloads.spd.maths import adversarial_sources
 from perfsweep.workloads.spd.maths.adversarial_sources import split
 from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.divergence import SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
-from perfsweep.workloads.spd.maths.random_draws import Draws
-from perfsweep.workloads.spd.maths.sites import Site, find_sites
+from perfsweep.workloads.spd.maths.sites import find_sites
 from perfsweep.workloads.spd.maths.target import Target
 from perfsweep.workloads.spd.presets import LossSpec
-from perfsweep.workloads.spd.specs import Adversary
 from perfsweep.workloads.spd.variants.adversary import EveryFourth, KeptSources, LargerSteps, ScheduledSteps
 
 COUNT, ROWS = 3, 6
@@ -190,24 +187,3 @@ def test_persistent_sources_ascend_by_adam_and_go_on_from_a_state() -> None:
     for one in (first, second):
         assert one.begun("pgd", drawn)["a",].tolist() == pytest.approx(leaf.tolist(), rel=1e-5)
     assert first.begun("other", drawn)["a",].tolist() == pytest.approx([0.5, 0.5, 0.99])
-
-
-@pytest.mark.parametrize(
-    ("scope", "kept", "spread"),
-    [
-        ("single_source", (1, 1), (1, 1)),
-        ("broadcast_across_batch", (1, 5), (4, 5)),
-        ("repeat_across_batch", (2, 5), (4, 5)),
-        ("per_batch_per_position", (4, 5), (4, 5)),
-    ],
-)
-def test_sources_that_are_kept_are_as_many_as_their_scope_says(scope, kept, spread) -> None:
-    draws = Draws((Site("a", "linear", 4, 4, 3, None),), "a", (("a",),), torch.Generator().manual_seed(0))
-    made, lead = adversarial_sources.KeptSources(draws, 8), torch.Size([4, 5])
-    spec = LossSpec("persistent_pgd", 1.0, adversary=Adversary(scope=scope, n_sources=2))
-    found = made.of(spec, lead)
-    assert found["a",].shape == (*kept, 4)
-    assert made.of(spec, lead) is found
-    everywhere = made.spread(spec, found, lead)["a",]
-    assert everywhere.shape == (*spread, 4)
-    assert all(torch.equal(row, found["a",][number % kept[0]]) for number, row in enumerate(everywhere))

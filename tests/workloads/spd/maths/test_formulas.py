@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, NullClock
@@ -24,15 +25,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"components": 7},
     {"batch_size": 130, "beta": 0.3, "pnorm": 2.0},  # several blocks of the kernel, the last one not full
 ]
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    """Largest relative distance of any term or gradient."""
-    assert arm.keys() == reference.keys()
-    return max(
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)

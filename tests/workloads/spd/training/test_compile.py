@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
 
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.maths.importance import ImportanceFn
@@ -30,13 +31,6 @@ FAST: dict[str, Any] = {
     "target_softmax": "cached",
     "pgd_inner": "detached",
 }
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    return max(
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -80,27 +74,6 @@ def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
     few = {"batch_size": 2, "counts": counts, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
     assert worst(gradients_of(config=config, compile="full", **FAST), gradients_of(config=config)) <= 1e-12
-
-
-@pytest.mark.parametrize(
-    ("scope", "whole"),
-    [
-        ("target", [False]),
-        ("losses", [True] * 2),
-        ("breaks", [False]),
-        ("masked_pass", []),
-        ("full", [True] * 5),
-    ],
-)
-def test_code_with_breaks_is_compiled_in_parts_and_all_other_as_a_whole(
-    start, monkeypatch, scope, whole
-) -> None:
-    seen = []
-    monkeypatch.setattr(
-        compilation, "compiled", lambda function, fullgraph=True: seen.append(fullgraph) or function
-    )
-    start(config=TOY, compile=scope)
-    assert seen == whole
 
 
 HOOKS = {"patching": "persistent_hooks", "mask_checks": "off"}
