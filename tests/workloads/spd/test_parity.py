@@ -39,16 +39,10 @@ EVERYTHING = {
 }
 GATHERED = {**EVERYTHING, "routed_rows": "gathered", "grad_checkpointing": "per_block"}
 LATER: list[tuple[dict[str, Any], str | None]] = [
-    ({"patching": "wrapper"}, None),
-    ({"prefix_reuse": "on"}, "layerwise"),
-    ({"routed_rows": "gathered"}, None),
-    ({"delta": "folded"}, None),
-    ({"draws": "native"}, None),
-    ({"stack_modules": "stacked"}, None),
-    ({"pgd_layerwise": "single"}, "layerwise"),
-    ({"target_softmax": "cached"}, None),
-    ({"free_early": "on"}, None),
-    ({"fused_target_ops": "on"}, None),
+    *(({name: "on"}, None) for name in ("free_early", "fused_target_ops")),
+    *(({"delta": "folded"}, None), ({"target_softmax": "cached"}, None), ({"patching": "wrapper"}, None)),
+    *(({"routed_rows": "gathered"}, None), ({"stack_modules": "stacked"}, None), ({"draws": "native"}, None)),
+    *(({"prefix_reuse": "on"}, "layerwise"), ({"pgd_layerwise": "single"}, "layerwise")),
     *((levels, "whole") for levels in (EVERYTHING, GATHERED)),
 ]
 QUICK: list[tuple[dict[str, Any], str | None]] = [
