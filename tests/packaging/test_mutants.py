@@ -75,6 +75,24 @@ def test_the_file_of_a_sources_name_comes_first_then_those_that_name_it_then_use
     assert "tests/test_long.py" in nearest(tmp_path, tmp_path / "pipelines/plan/arms.py", "longer")
 
 
+def test_a_part_that_only_its_package_names_is_reached_through_that_and_through_what_tests_share(
+    tmp_path: Path,
+) -> None:
+    for name, text in {
+        "pipelines/parts/one.py": 'LEVELS = "quick", "thorough"',
+        "pipelines/parts/__init__.py": "from perfsweep.pipelines.parts import one",
+        "tests/support/arms.py": "from perfsweep.pipelines.parts import one",
+        "tests/test_arms.py": "from arms import one\n'quick'",
+        "tests/test_all.py": "from perfsweep.pipelines.parts import LEVELS",
+        "tests/test_words.py": "arms = 'quick', 'thorough'",
+        "tests/test_gpu.py": "import perfsweep.pipelines.parts\npytestmark = [\n pytest.mark.gpu\n]",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = nearest(tmp_path, tmp_path / "pipelines/parts/one.py", "quick")
+    assert sorted(found) == ["tests/test_all.py", "tests/test_arms.py"]
+
+
 @pytest.mark.slow
 def test_a_mistake_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) -> None:
     project = tmp_path / "project"

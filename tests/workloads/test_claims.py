@@ -85,6 +85,9 @@ def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
     cls = registry.find(workload)
     assert problems(claim, cls, counting_sources(cls)) == []
     assert claim.section and claim.source and promise(claim) is not None
+    assert claim.low != 0, "nothing is counted below it"
+    for pieces, whole in ((arm.get("micro_batch"), arm.get("effective_batch")) for arm in claim.arms):
+        assert not isinstance(pieces, int) or not isinstance(whole, int) or whole % pieces == 0
 
 
 @pytest.mark.parametrize("device", DEVICES)

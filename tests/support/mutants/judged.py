@@ -164,13 +164,31 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
     """Test files of a tier that one would run after a change of a source.
 
     Those that name the source come first, then those that name modules which name it, and so on; of equally
-    distant ones the file of its name, then those that say most of the names that it defines.
+    distant ones the file of its name, then those that say most of the names that it defines. A part that
+    only its package names, and its package only what tests share, is reached through these.
     """
     mark, fewest, most = TIERS[tier]
     tests = {path for path in (root / "tests").rglob("test_*.py") if mark != QUICK or not _longer(path)}
-    known = [*sources(root), *(path for name in PACKAGES for path in (root / name).rglob("__init__.py"))]
-    known += sorted(tests)
     defined = set(re.findall(r"^(?:class |def |async def )?(\w+)", source.read_text(), re.MULTILINE))
+    found = _rings(root, source, [*sources(root), *sorted(tests)], tests, defined, fewest)
+    if len(found) < fewest:
+        defined |= set(re.findall(r'"(\w+)"', source.read_text()))  # levels, which tests know by their words
+        farther = _rings(root, source, [*sources(root), *_between(root), *sorted(tests)], tests, defined, 10)
+        found = list(dict.fromkeys([*found, *farther]))
+    return [str(path.relative_to(root)) for path in found[:most]]
+
+
+def _between(root: Path) -> list[Path]:
+    """What holds a package together, and what tests share."""
+    packages = [path.parent / "__init__.py" for path in sources(root)]
+    shared = [path for path in (root / "tests" / "support").rglob("*.py") if path.name != "__init__.py"]
+    return [path for path in (*sorted(set(packages)), *shared) if path.exists()]
+
+
+def _rings(
+    root: Path, source: Path, known: list[Path], tests: set[Path], defined: set[str], fewest: int
+) -> list[Path]:
+    """Tests that name a source, then those that name what names it, until there are enough."""
     seen, ring, found = {source}, {source}, list[Path]()
     while ring and len(found) < fewest:
         ring = {path for path in known for one in ring if _names(path, one, root)} - seen
@@ -179,17 +197,22 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
             path: (path.stem != f"test_{source.stem}", -len(defined & words(path)), path) for path in ring
         }
         found += sorted(ring & tests, key=lambda path, rank=rank: rank[path])
-    return [str(path.relative_to(root)) for path in found[:most]]
+    return found
 
 
 def _names(path: Path, module: Path, root: Path) -> bool:
     """Whether a file names a module, as one word or as a package and what is imported of it."""
     parts = module.relative_to(root).with_suffix("").parts
-    parts = parts[:-1] if parts[-1] == "__init__" else parts  # a package hands on what its modules define
+    if parts[:2] == ("tests", "support"):
+        return ".".join(parts[2:]) in words(path) and bool(
+            re.search(rf"^from {'.'.join(parts[2:])} import ", path.read_text(), re.MULTILINE)
+        )
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
     *package, stem = parts[1:] if parts[0] == "src" else ("perfsweep", *parts)
     return ".".join((*package, stem)) in words(path) or {".".join(package), stem} <= words(path)
 
 
 @cache
 def _longer(path: Path) -> bool:
-    return bool(re.search(r"^pytestmark = .*\b(slow|workloads|gpu)\b", path.read_text(), re.MULTILINE))
+    marks = r"^pytestmark = (?:\[[^\]]*|.*)\b(slow|workloads|gpu)\b"
+    return bool(re.search(marks, path.read_text(), re.MULTILINE))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from declared import faults
+from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d import variants
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.workload import Probe1D
 
@@ -26,8 +31,15 @@ CONFIG = {
 """Where a level needs more than the smallest data to act on."""
 
 
-@pytest.mark.workloads
-@pytest.mark.parametrize(("name", "level"), LEVELS)
+QUICK = [
+    *("consistent_stop=scaled", "skip_zero_grad=exact", "skip_zero_grad=tol", "freeze_failed=3"),
+    *("active_set=pair", "cache_row_idx=on", "cast_once=on", "qx_stat=rms_free", "qx_stat=p95"),
+    *("precision=f64", "label_free=on", "csc_layout=on", "confusion_search=on", "warm_start=on"),
+    *("timing_hook=on", "no_sync_log=on"),
+]
+
+
+@pytest.mark.parametrize(("name", "level"), tiered(LEVELS, QUICK))
 def test_a_level_moves_its_witness_against_its_base(solve, name, level):
     config = {"data": "test", "max_iter": 8, "metrics": name == "confusion_search", **CONFIG.get(name, {})}
     required = {"solver": "newton"} if name == "warm_start" else {}
@@ -69,6 +81,18 @@ def test_an_illegal_combination_is_refused_naming_both_leaves(levels, names):
     with pytest.raises(ConfigError) as refusal:
         SPACE.legal(levels)
     assert all(name in str(refusal.value) for name in names)
+
+
+def test_every_level_has_a_witness_and_bounds_and_no_declaration_imports_torch():
+    assert faults(Probe1D.toggles, variants, ("consistent_stop=mismatch", "caching_allocator=off")) == []
+
+
+def test_any_number_of_failures_is_judged_and_refused_as_three_are():
+    toggle = SPACE.toggle("freeze_failed")
+    assert toggle.level(5) == dataclasses.replace(toggle.level(3), value=5)
+    for failures in (-1, 1001):
+        with pytest.raises(ConfigError, match="freeze_failed"):
+            SPACE.legal({"freeze_failed": failures})
 
 
 @pytest.mark.parametrize("size", [0, -3, 2.5])

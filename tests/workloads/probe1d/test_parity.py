@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiers import tiered
 
 from perfsweep.workloads.probe1d.declaration import CHECKS, MAX_EXCESS, MAX_GRADIENT, MEAN_EXCESS, PROBE_BOUND
 from perfsweep.workloads.probe1d.evidence import probe
 from perfsweep.workloads.probe1d.maths import event_sums
-
-pytestmark = pytest.mark.workloads
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 OPTIMISED = {
@@ -38,7 +37,12 @@ def meets_the_oracle(numbers: dict[str, float]) -> bool:
     )
 
 
-@pytest.mark.parametrize("levels", OPTIMISED.values(), ids=OPTIMISED)
+def some(table: dict, quick: list[str]) -> list:
+    """Cases of a table, of which `quick` belong to ``make test``."""
+    return tiered([pytest.param(levels, id=name) for name, levels in table.items()], quick)
+
+
+@pytest.mark.parametrize("levels", some(OPTIMISED, ["newton best"]))
 def test_every_optimised_path_reaches_the_minimiser_of_every_pair(solve, levels):
     numbers = solve(levels, data="test").evidence().numbers
     assert meets_the_oracle(numbers), numbers
@@ -52,12 +56,14 @@ def test_generated_code_reaches_the_minimiser_too(solve):
     assert meets_the_oracle(workload.evidence().numbers)
 
 
+@pytest.mark.workloads
 def test_at_a_hundredth_of_the_tolerance_the_excess_falls_below_1e_7(solve):
     numbers = solve({**BEST, "precision": "f64"}, data="test", tol=1e-8, metrics=False).evidence().numbers
     assert numbers["max_gradient"] <= 1.01e-8
     assert numbers["max_excess"] <= 1e-7
 
 
+@pytest.mark.workloads
 def test_a_job_without_metrics_has_its_mean_loss_judged_all_the_same(solve):
     """A sweep that times the solver alone must not end with results that nobody checked."""
     alone, with_metrics = (solve(BEST, data="test", metrics=on).evidence() for on in (False, True))
@@ -85,6 +91,7 @@ def lost_last_slab(monkeypatch):
     )
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("mutant", [wrong_slope, lost_last_slab])
 def test_the_oracle_rejects_a_wrong_solver(solve, monkeypatch, mutant):
     mutant(monkeypatch)
@@ -111,7 +118,7 @@ def relative(a, b):
     return np.linalg.norm(a - b) / np.linalg.norm(b)
 
 
-@pytest.mark.parametrize("levels", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("levels", some(PASSES, ["by latent", "late", "long chunks", "float64"]))
 def test_every_pass_computes_the_same_derivatives_at_the_same_point(solve, levels):
     naive = probes(solve({}, data="test", max_iter=1, metrics=False))
     other = probes(solve(levels, data="test", max_iter=1, metrics=False))
@@ -134,7 +141,9 @@ def live_parameters(workload):
     return [results[name][results["reason"] != 1] for name in ("coef", "intercept")]
 
 
-@pytest.mark.parametrize(("toggle", "level"), BIT_IDENTICAL.items())
+@pytest.mark.parametrize(
+    ("toggle", "level"), tiered(BIT_IDENTICAL.items(), ["skip_zero_grad=exact", "cache_row_idx=on"])
+)
 def test_levels_that_only_save_work_leave_live_pairs_bit_identical(solve, toggle, level):
     base = {"solver": "late", "precision": "f64"}
     before = live_parameters(solve(base, data="test", max_iter=15, metrics=False))

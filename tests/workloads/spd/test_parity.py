@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
+from tiers import tiered
 
-pytestmark = pytest.mark.workloads
+from perfsweep.workloads.api import Parity
+from perfsweep.workloads.spd.variants import adversary, masking, patching
 
 # fp64: sums in another order. fp32: 1e-5 relative, far from a mistake and above what was seen (7e-7).
 BOUND = {"float64": 1e-12, "float32": 1e-5}
@@ -34,38 +37,24 @@ EVERYTHING = {
     "fused_target_ops": "on",
     "free_early": "on",
 }
-GATHERED = {**EVERYTHING, "routed_rows": "gathered"}
-EXACT: list[tuple[dict[str, Any], str | None]] = [
+GATHERED = {**EVERYTHING, "routed_rows": "gathered", "grad_checkpointing": "per_block"}
+LATER: list[tuple[dict[str, Any], str | None]] = [
+    *(({name: "on"}, None) for name in ("free_early", "fused_target_ops")),
+    *(({"delta": "folded"}, None), ({"target_softmax": "cached"}, None), ({"patching": "wrapper"}, None)),
+    *(({"routed_rows": "gathered"}, None), ({"stack_modules": "stacked"}, None), ({"draws": "native"}, None)),
+    *(({"prefix_reuse": "on"}, "layerwise"), ({"pgd_layerwise": "single"}, "layerwise")),
+    *((levels, "whole") for levels in (EVERYTHING, GATHERED)),
+]
+QUICK: list[tuple[dict[str, Any], str | None]] = [
     ({"patching": "persistent_hooks"}, None),
-    ({"patching": "wrapper"}, None),
-    ({"prefix_reuse": "on"}, "layerwise"),
-    ({"routed_rows": "gathered"}, None),
     ({"delta": "cached_w"}, None),
-    ({"delta": "folded"}, None),
-    ({"draws": "native"}, None),
     ({"unmasked_form": "fused"}, "forward"),
-    ({"stack_modules": "stacked"}, None),
     ({"pgd_inner": "detached"}, None),
-    ({"pgd_layerwise": "single"}, "layerwise"),
-    ({"target_softmax": "cached"}, None),
     ({"grad_checkpointing": "per_block"}, None),
-    ({"free_early": "on"}, None),
-    ({"fused_target_ops": "on"}, None),
-    *((EVERYTHING, losses) for losses in (None, "whole")),
-    *((GATHERED, losses) for losses in ("whole", "layerwise", "all", "forward")),
+    (EVERYTHING, None),
+    *((GATHERED, losses) for losses in ("layerwise", "all", "forward")),
 ]
 """Levels, and the losses that they act on; None: the preset's."""
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    """Largest relative distance of any term or gradient; infinite where something is missing or no number."""
-    if arm.keys() != reference.keys():
-        return torch.inf
-    distances = [
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    ]
-    return max(distance if distance == distance else torch.inf for distance in distances)
 
 
 @pytest.fixture(scope="module")
@@ -91,48 +80,54 @@ def configuration(losses: str | None, dtype: str = "float64") -> dict[str, Any]:
     return {"dtype": dtype, **({"losses": losses} if losses else {}), **FEW}
 
 
-@pytest.mark.parametrize(("levels", "losses"), EXACT, ids=lambda one: str(one)[:40])
+def test_every_exact_level_of_the_mathematics_is_compared() -> None:
+    exact = {
+        (one.toggle.name, level.value)
+        for family in (masking, patching, adversary)
+        for one in family.VARIANTS
+        for level in one.toggle.levels[1:]
+        if level.parity is Parity.EXACT
+    }
+    assert exact <= {level for levels, _ in (*QUICK, *LATER) for level in levels.items()}
+
+
+@pytest.mark.parametrize(
+    ("levels", "losses"),
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.workloads) for case in LATER)],
+    ids=lambda one: str(one)[:40],
+)
 def test_an_exact_form_has_the_naive_gradients(gradients_of, naive, levels, losses) -> None:
     config = configuration(losses)
     assert worst(gradients_of(config=config, **levels), naive(**config)) <= BOUND["float64"]
 
 
-@pytest.mark.parametrize("losses", [None, "all", "forward"])
-def test_the_forms_agree_without_a_delta_component(gradients_of, naive, losses) -> None:
-    config = {**configuration(losses), "delta_component": False}
+TOY = {"preset": "tms_5-2_test", "batch_size": 32}
+OTHERS: dict[str, dict[str, Any]] = {
+    **{f"whole {kind}": {**FEW, "importance": kind} for kind in ("mlp", "vector_mlp", "shared_mlp")},
+    **{f"toy {kind}": {**TOY, "importance": kind} for kind in ("mlp", "vector_mlp", "shared_mlp")},
+    **{f"no delta {of}": {**FEW, "losses": of, "delta_component": False} for of in (None, "all", "forward")},
+    "leaky_hard continuous": {**FEW, "sigmoid": "leaky_hard", "sampling": "continuous"},
+    "normal binomial": {**FEW, "sigmoid": "normal", "sampling": "binomial"},
+    "hard binomial": {**FEW, "sigmoid": "hard", "sampling": "binomial"},
+    "datapoint": {**FEW, "pgd_scope": "datapoint"},
+}
+SOME = ("whole shared_mlp", *(name for name in OTHERS if "toy" in name), "no delta all", "normal binomial")
+
+
+@pytest.mark.parametrize(
+    "config", tiered([pytest.param(one, id=name) for name, one in OTHERS.items()], (*SOME, "datapoint"))
+)
+def test_all_forms_together_agree_for_every_configuration(gradients_of, naive, config) -> None:
+    config = {**config, "dtype": "float64"}
     assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("losses", [None, "all"])
 def test_in_single_precision_they_agree_to_its_rounding(gradients_of, naive, losses) -> None:
     # Signs of tiny gradients are rounding: the search is left out, as wherever kernels differ.
     config = {**(SEVERAL if losses else FEW), "dtype": "float32", "losses": losses, "pgd_steps": 0}
     assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float32"]
-
-
-@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
-def test_every_kind_of_importance_function_stacks_exactly(gradients_of, naive, importance) -> None:
-    config = {"dtype": "float64", **FEW, "importance": importance}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-@pytest.mark.parametrize("importance", ["mlp", "vector_mlp", "shared_mlp"])
-def test_the_forms_agree_on_toys(gradients_of, naive, importance) -> None:
-    config = {"preset": "tms_5-2_test", "dtype": "float64", "importance": importance, "batch_size": 32}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-@pytest.mark.parametrize(
-    ("sigmoid", "sampling"), [("leaky_hard", "continuous"), ("normal", "binomial"), ("hard", "binomial")]
-)
-def test_the_forms_agree_for_every_sigmoid_and_sampling(gradients_of, naive, sigmoid, sampling) -> None:
-    config = {"dtype": "float64", **FEW, "sigmoid": sigmoid, "sampling": sampling}
-    assert worst(gradients_of(config=config, **EVERYTHING), naive(**config)) <= BOUND["float64"]
-
-
-def test_one_source_for_each_position_agrees_too(gradients_of, naive) -> None:
-    config = {"dtype": "float64", **FEW, "pgd_scope": "datapoint"}
-    assert worst(gradients_of(config=config, **GATHERED), naive(**config)) <= BOUND["float64"]
 
 
 def add_delta_twice(x, y, site, operands, mask, unmasked):
@@ -162,6 +157,7 @@ def test_a_planted_mistake_is_rejected(gradients_of, naive, monkeypatch, where, 
     assert worst(gradients_of(config={"dtype": "float64", **FEW}, **levels), base) > 1e-6
 
 
+@pytest.mark.workloads
 def test_iterations_of_all_exact_levels_follow_the_naive_losses(start, run) -> None:
     levels = {**EVERYTHING, "metrics": "deferred", "loader": "memmap_batched", "optimizer": "fused"}
     config = {"dtype": "float32", **FEW, "log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}

@@ -26,6 +26,8 @@ def test_a_preset_is_a_configuration_that_is_not_refused(name: str) -> None:
     own |= {"batch_size": recipe.batch, "hidden": list(recipe.hidden), "importance": recipe.importance}
     assert SpdConfig(preset=name, **own).recipe == recipe
     assert recipe.anneal_from <= recipe.anneal_to and recipe.final_p <= recipe.pnorm
+    # Iterations that are evaluated or saved have a row of the log.
+    assert recipe.eval_every % recipe.log_every == recipe.save_every % recipe.log_every == 0
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from declared import faults
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.spd import variants
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.variants import TOGGLES
+from perfsweep.workloads.spd.variants import TOGGLES, arm, cuda_graph, host_work, loading, masking, updating
 
 OWN = {"target": "tests:Network", "tokens_path": "t.npy", "modules": ["a"], "components": 3}
 GRAPH = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
@@ -34,9 +36,47 @@ def test_a_level_that_cannot_act_on_a_configuration_is_refused(
         Space(TOGGLES, made, Device()).legal(Space(TOGGLES, made, Device()).closure(levels))
 
 
-def test_masks_of_a_graph_are_others_unless_they_are_frozen() -> None:
-    (graph,) = [toggle for toggle in TOGGLES if toggle.name == "cuda_graph"]
-    loosened = graph.levels[1].loosened
+@pytest.mark.parametrize(
+    ("toggle", "same", "others"),
+    [
+        (cuda_graph.CUDA_GRAPH, {"frozen_draws": True}, [{}]),
+        (masking.STACK_MODULES, {}, [{"canonical_draws": False}]),
+        (
+            updating.MICRO_BATCH,
+            {"frozen_draws": True, "beta": 0.0},
+            [{"frozen_draws": True, "beta": 0.5}, {"beta": 0.0}],
+        ),
+    ],
+    ids=lambda one: getattr(one, "name", None),
+)
+def test_masks_are_others_unless_a_configuration_keeps_them(
+    toggle: Any, same: dict[str, Any], others: list[dict[str, Any]]
+) -> None:
+    loosened = toggle.levels[1].loosened
     assert loosened is not None
-    assert loosened(SpdConfig(), {}) is Parity.STOCHASTIC
-    assert loosened(SpdConfig(frozen_draws=True), {}) is None
+    assert loosened(SpdConfig(**same), {}) is None
+    assert {loosened(SpdConfig(**other), {}) for other in others} == {Parity.STOCHASTIC}
+
+
+@pytest.mark.parametrize(
+    ("toggle", "level", "switch"),
+    [
+        ("pin_memory", "on", "pinned"),
+        ("non_blocking", "on", "non_blocking"),
+        ("cuda_graph", "on", "capturable"),
+        ("tf32", "on", "tf32"),
+        ("delta", "folded", "folds"),
+        ("stack_modules", "stacked", "stacked"),
+        ("fused_target_ops", "on", "fused_target"),
+    ],
+)
+def test_a_level_that_is_a_switch_of_the_reference_sets_it(toggle: str, level: str, switch: str) -> None:
+    base = {one.name: one.levels[0].value for one in TOGGLES}
+    off, on = (getattr(arm({**base, toggle: value}), switch) for value in (base[toggle], level))
+    assert (off, on) == (False, True)
+
+
+def test_the_naive_arm_loads_in_its_own_process_and_profiles_as_the_report_does() -> None:
+    assert faults(TOGGLES, variants) == []
+    assert [level.value for level in loading.NUM_WORKERS.levels] == [0, 2, 4, 8]
+    assert (host_work.WAIT, host_work.WARMUP, host_work.ACTIVE) == (1, 1, 3)

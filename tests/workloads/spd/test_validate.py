@@ -96,6 +96,14 @@ def test_a_toys_features_are_recovered_one_component_each(real_presets, capsys) 
     assert "is seed 1's: found" in capsys.readouterr().out
 
 
+def test_the_loss_of_a_seed_is_the_mean_of_its_last_tenth(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(validate, "_loss_of_a_step", lambda workload: float(next(losses)))
+    for steps, loss in ((3, 2.0), (29, 27.5)):
+        losses = iter(range(steps))
+        validate.main(["--seeds", "0", "--steps", str(steps)])
+        assert f", loss {loss:.4g}\n" in capsys.readouterr().out
+
+
 def test_an_untrained_toy_has_found_nothing_and_the_command_says_so(capsys) -> None:
     assert validate.main(["--seeds", "0", "--steps", "1"]) == 1
     assert capsys.readouterr().out.startswith("seed 0: NOT FOUND: ")

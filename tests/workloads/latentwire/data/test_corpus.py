@@ -20,7 +20,7 @@ SHAPE = LMS["nano-l"]
 
 def config(**changed: Any) -> LatentWireConfig:
     return LatentWireConfig(
-        **{"preset": "test", "tokenizer": "bytes", "data_n": 12, "held_out": 3, **changed}
+        **{"preset": "test", "tokenizer": "bytes", "data_n": 11, "held_out": 3, **changed}
     )
 
 
@@ -36,7 +36,7 @@ def corpus(folder: Path, level: str = "pre", **changed: Any) -> Corpus:
 
 def test_the_last_examples_are_held_out_and_sources_cut(tmp_path: Path) -> None:
     made = corpus(tmp_path, max_bytes=20)
-    assert (len(made), len(made.held_out), made.excluded) == (12, 3, 0)
+    assert (len(made), len(made.held_out), made.excluded) == (11, 3, 0)
     assert made.examples + made.held_out == load_examples(config(max_bytes=20))
     assert all(len(source) == 20 for source in made.sources)
     assert made.sources[0] == made.examples[0].source.encode()[:20]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, Packed
-from perfsweep.workloads.latentwire.presets import PAD_BYTE
+from perfsweep.workloads.latentwire.presets import ENCODER_HEADS, PAD_BYTE
 
 
 def encoder(norm: str = "post", latents: int = 3) -> LatentEncoder:
@@ -31,6 +32,29 @@ def one_by_one(asked: torch.Tensor, held: torch.Tensor, rows: Packed, heads: int
     return found
 
 
+def by_hand(made: LatentEncoder, source: torch.Tensor, norm: str) -> torch.Tensor:
+    """Latents [M, w] of one row without padding, by the formulas of an encoder and of gated queries."""
+    whole = Packed(torch.tensor([0]), torch.tensor([len(source)]))
+
+    def attend(module, asked, held):
+        q = module.q(asked)
+        return module.o(one_by_one(q, module.kv(held), whole, ENCODER_HEADS))
+
+    x, places = made.bytes.embedding(source), torch.arange(len(source))[:, None]
+    angles = places / 10000.0 ** (torch.arange(0, 16, 2) / 16)
+    x = x + torch.cat((angles.sin(), angles.cos()), 1)
+    for layer in made.bytes.layers:
+        first, last = (layer.norm1, layer.norm2) if norm == "post" else (nn.Identity(), nn.Identity())
+        before = (nn.Identity(), nn.Identity()) if norm == "post" else (layer.norm1, layer.norm2)
+        x = first(x + attend(layer.attention, before[0](x), before[0](x)))
+        x = last(x + layer.outer(F.gelu(layer.inner(before[1](x)))))
+    x, q, pooler = made.bytes.norm(x), made.pooler.queries, made.pooler
+    read = attend(pooler.attention, q, x) + q
+    share = torch.sigmoid(pooler.gate(pooler.norm1(read)))
+    mixed = share * read + (1 - share) * q
+    return mixed + pooler.outer(F.gelu(pooler.inner(pooler.norm2(mixed))))
+
+
 SOURCE = torch.tensor([[1, 2, 3, 4, 5], [6, 7, PAD_BYTE, PAD_BYTE, PAD_BYTE], [8, 9, 10, PAD_BYTE, PAD_BYTE]])
 
 
@@ -39,6 +63,7 @@ def test_padding_and_mates_change_nothing_and_packed_rows_are_the_same(norm: str
     made = encoder(norm)
     padded = made(SOURCE)
     assert padded.shape == (3, 3, 16)
+    assert torch.allclose(by_hand(made, SOURCE[0], norm), padded[0], atol=1e-6)
     for row, length in enumerate((5, 2, 3)):
         assert torch.allclose(made(SOURCE[row : row + 1, :length])[0], padded[row], atol=1e-6)
     made.pack(one_by_one)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
+from perfsweep.workloads.latentwire.maths import lm
 from perfsweep.workloads.latentwire.maths.attention import eager
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import Rows
@@ -26,29 +27,38 @@ def tokens(trained: bool = False) -> torch.Tensor:
     return torch.ones(B, S, 8, dtype=torch.float64, requires_grad=trained)
 
 
-def counted(lm: CausalLM, **how) -> Counter[str]:
-    lm.run(tokens(how.pop("trained", False)), **how)
-    return lm.chosen.counts
+def counted(made: CausalLM, **how) -> Counter[str]:
+    made.run(tokens(how.pop("trained", False)), **how)
+    return made.chosen.counts
 
 
 BODY = B * S * (LM.attention_parameters + LM.mlp_parameters)
 
 
 @pytest.mark.parametrize(
-    ("trained", "recompute", "per_product"),
-    [(False, "off", 2), (True, "off", 4), (True, "on", 6), (True, "selective", 4), (False, "on", 2)],
+    ("trained", "recompute", "per_product", "again"),
+    [
+        *((False, "off", 2, 0), (True, "off", 4, 0), (True, "on", 6, 3)),
+        *((True, "selective", 4, 3), (False, "on", 2, 3)),
+    ],
 )
 def test_products_are_counted_forward_backward_and_once_more_where_they_are_recomputed(
-    trained: bool, recompute: str, per_product: int
+    trained: bool, recompute: str, per_product: int, again: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept: list[object] = []
+    right = lm.checkpoint
+    monkeypatch.setattr(lm, "checkpoint", lambda *given, **how: kept.append(given) or right(*given, **how))
     counts = counted(build(recompute=recompute), trained=trained)
     assert counts["lm_flops"] == per_product * 3 * BODY
     assert counts["lm_positions"] == B * S
+    assert len(kept) == again
 
 
-def test_without_gradients_nothing_runs_backward() -> None:
+@pytest.mark.parametrize("recompute", ["off", "selective", "on"])
+def test_without_gradients_nothing_runs_backward(recompute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(lm, "checkpoint")
     with torch.no_grad():
-        assert counted(build(), trained=True)["lm_flops"] == 2 * 3 * BODY
+        assert counted(build(recompute=recompute), trained=True)["lm_flops"] == 2 * 3 * BODY
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_every_pass_moves_every_pair_as_the_operators_do(flat, without):
     block, x, limits = problem(flat)
     limits = replace(limits, **dict.fromkeys(without))
     state, halved = start(block), 0.0
-    for _ in range(8):
+    for _ in range(18):
         at = sums(x, block, state.b, state.w)
         expected = torch_step(block, copied(state), at, limits, RULES)
         found = native(block, copied(state), at, limits, RULES)
@@ -102,6 +102,7 @@ def test_every_pass_moves_every_pair_as_the_operators_do(flat, without):
         assert bool(found.all_done) == bool(expected.all_done)
         state, halved = expected.state, halved + float(found.halved)
     assert halved > 0
+    assert float(expected.lam_max) == 0, "damping ends: any would cost Newton its quadratic convergence"
     assert 0 < state.done.sum() < state.done.numel() or bool(state.done.all())
 
 
@@ -183,6 +184,7 @@ def test_every_step_of_the_fused_kernel_is_taken_by_it(solve, monkeypatch, fused
         return right(self, *words)
 
     monkeypatch.setattr(NativeStep, "__call__", counted)
-    levels = {"solver": "newton", "csc_layout": "on", "fused_kernel": fused}
-    solve(levels, data="test", metrics=False)
+    levels = {"solver": "newton", "csc_layout": "on", "fused_kernel": fused, "active_set": "pair"}
+    made = solve(levels, data="test", metrics=False)
     assert bool(taken) is (fused == "on")
+    assert 0 < made.counters()["compacted_pairs"] <= made.progress()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.blocks import Block, rows_at
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
-from perfsweep.workloads.probe1d.maths.separable import tail_is_paid
+from perfsweep.workloads.probe1d.maths.separable import binary_start, tail_is_paid
 
 ROWS = 100
 
@@ -61,3 +61,22 @@ def test_padding_is_no_event_of_a_tail() -> None:
     sums = EventSums(of(6 / (1 + math.exp(3.0))), of(0.0), of(0.0), of(0.0))
     assert tail_is_paid(padded, of(-3.0), sums, derivatives(1.0), of(1.0), 1e-6).item()
     assert not tail_is_paid(made, of(-3.0), sums, derivatives(1.0), of(1.0), 1e-6).item()
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 3)])
+def test_rows_of_a_block_are_taken_by_number_whatever_its_width(shape: tuple[int, ...]) -> None:
+    values, keep = torch.arange(math.prod(shape)).view(shape), torch.tensor([2, 0])
+    assert torch.equal(rows_at(values, keep), values[[2, 0]])
+
+
+def test_a_start_has_the_smoothed_shares_of_positives() -> None:
+    """Worked out by hand, with a fiftieth of a row of prior share: twice that among zeros."""
+    made, sum_x = block([10, 30], [4, 2], [20, 50]), of(25.0, -40.0)
+    b, w = binary_start(made, sum_x, tol=1e-6)
+    for row, (count, hits, positives, mean) in enumerate([(10, 4, 20, 2.5), (30, 2, 50, -4 / 3)]):
+        share = positives / ROWS
+        zeros = (positives - hits + 0.02 * share) / (ROWS - count + 0.04)
+        others = (hits + 0.02 * share) / (count + 0.02)
+        first, second = (math.log(p / (1 - p)) for p in (zeros, others))
+        assert b[row].item() == pytest.approx(first)
+        assert w[row].item() == pytest.approx((second - first) / mean)

@@ -12,6 +12,7 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.data import rows
 from perfsweep.workloads.spd.data.rows import given_rows
 from perfsweep.workloads.spd.data.tokens import (
     BYTES_SHA256,
@@ -85,7 +86,9 @@ def test_a_file_that_cannot_be_used_is_refused(write, sentence: str, tmp_path: P
 
 def test_the_last_id_of_a_vocabulary_is_one(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.array([0, 48]))
-    assert read_tokens(tmp_path / "t.npy", 49).vocab == 49
+    found = read_tokens(tmp_path / "t.npy", 49)
+    assert found.vocab == 49
+    assert isinstance(found.tokens, np.memmap), "a large file stays on the disk"
     with pytest.raises(
         ConfigError, match=r"data must hold one dimension of whole numbers; it has int64\(2, 1\)"
     ):
@@ -173,3 +176,15 @@ def test_given_ids_are_one_row_behind_the_other(shape: tuple[int, ...]) -> None:
     found = given_rows(TOKENS.reshape(shape), config, TargetSpec(vocab=50))
     expected = token_rows(checked_tokens(TOKENS, 50, "data"), 4, 512, 1)
     assert all(np.array_equal(one.values, other.values) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(("at_least", "wanted"), [(1000, 1000), (900, 64 * 3 * 5), (961, 961)])
+def test_a_corpus_has_rows_for_sixty_four_iterations_at_least(
+    at_least: int, wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, made = list[Any](), checked_tokens(TOKENS, 50, "data")
+    monkeypatch.setattr(rows, "TOKENS", at_least)
+    monkeypatch.setattr(rows, "corpus_file", lambda *words: asked.extend(words) or made)
+    spec = TargetSpec(vocab=50)
+    rows.load_rows(SpdConfig(preset="lm_test", batch_size=3, seq_len=5), spec, tmp_path)
+    assert asked == [spec.corpus, 50, wanted, tmp_path]

@@ -6,32 +6,25 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.maths import formulas, masked_products
+from perfsweep.workloads.spd.variants import written_gradients
 from perfsweep.workloads.spd.workload import Spd
 
 HERE = Device(type="cpu", cores=2, compiler=True)
 TOY: dict[str, Any] = {"preset": "tms_5-2_test", "batch_size": 32}
-LEVELS = ["formulas", "native"]
+LEVELS = [level.value for level in written_gradients.GRADIENTS.levels[1:]]
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"canonical_draws": False},
     {"components": 7},
     {"batch_size": 130, "beta": 0.3, "pnorm": 2.0},  # several blocks of the kernel, the last one not full
 ]
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    """Largest relative distance of any term or gradient."""
-    assert arm.keys() == reference.keys()
-    return max(
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)

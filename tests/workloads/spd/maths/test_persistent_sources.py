@@ -19,6 +19,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
+from perfsweep.workloads.spd.maths.adversarial_sources import KeptSources
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 
@@ -200,6 +201,7 @@ def test_a_training_goes_on_with_its_sources(start, run, network, tokens, tmp_pa
     run(second, 2)
     assert first.arm.total.item() == second.arm.total.item()
     one, other = (w.arm.kept for w in (first, second))
+    assert isinstance(one, KeptSources)
     (spec,) = first.config.recipe.losses
     for name, s in each_module(one.of(spec, LEAD)).items():
         assert torch.equal(s, each_module(other.of(spec, LEAD))[name])

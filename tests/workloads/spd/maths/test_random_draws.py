@@ -92,3 +92,16 @@ def test_routes_take_one_to_all_modules_with_equal_chances() -> None:
     assert sorted(set(taken.tolist())) == [1, 2, 3]
     assert all(abs((taken == count).float().mean() - 1 / 3) < 0.03 for count in (1, 2, 3))
     assert all(abs(routes[name].float().mean() - 2 / 3) < 0.03 for name in "abc")
+
+
+@pytest.mark.parametrize(("normal", "mean", "spread"), [(False, 0.5, 12**-0.5), (True, 0.0, 1.0)])
+@pytest.mark.parametrize("delta", [False, True])
+def test_kept_sources_begin_uniform_or_normal_whether_stacked_or_not(
+    normal: bool, mean: float, spread: float, delta: bool
+) -> None:
+    alone, stacked = (modules(draws(groups, delta=delta).kept(WHOLE, normal)) for groups in (ALONE, STACKED))
+    assert {one.shape for one in alone.values()} == {(*WHOLE, 3 + delta)}
+    assert normal or all(torch.equal(one, stacked[name]) for name, one in alone.items())
+    many = draws(delta=delta).kept(torch.Size([2000]), normal)["a",]
+    assert float(many.mean()) == pytest.approx(mean, abs=0.05)
+    assert float(many.std()) == pytest.approx(spread, rel=0.05)

@@ -29,6 +29,7 @@ class Target(nn.Module):
         self.up = Conv1D(3, 2)
         self.same = nn.Identity()
         self.odd = Odd(2, 2)
+        self.odd.nf = 2  # a name that the Conv1D of transformers has
         self.renormed = nn.Embedding(7, 2, max_norm=1.0)
         self.norm = nn.LayerNorm(2)
 

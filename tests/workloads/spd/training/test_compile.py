@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from gradients_apart import worst
 
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.maths.importance import ImportanceFn
@@ -30,13 +31,6 @@ FAST: dict[str, Any] = {
     "target_softmax": "cached",
     "pgd_inner": "detached",
 }
-
-
-def worst(arm: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    return max(
-        ((arm[name] - value).norm() / value.norm().clamp(min=1e-30)).item()
-        for name, value in reference.items()
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +69,9 @@ def test_what_is_handed_to_the_compiler_computes_the_naive_gradients(
 ) -> None:
     """The functions to be compiled, run as they are: quick enough for all sets of terms and searches."""
     monkeypatch.setattr(compilation, "compiled", lambda function, fullgraph=True: function)
-    few = {**SMALL, "pgd_steps": 2, "dtype": "float64"}
+    # A stack, and a module that is alone.
+    counts = {"layers.*.mlp.fc": 6, "layers.1.attn.o": 5}
+    few = {"batch_size": 2, "counts": counts, "pgd_steps": 2, "dtype": "float64"}
     config: dict[str, Any] = {**QUIET, **few, **({"losses": losses} if losses else {})}
     assert worst(gradients_of(config=config, compile="full", **FAST), gradients_of(config=config)) <= 1e-12
 

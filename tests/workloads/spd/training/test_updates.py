@@ -15,7 +15,7 @@ from perfsweep.workloads.spd.training.updates import Updates
 
 
 def updates(capturable: bool) -> Updates:
-    one, other = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+    one, other = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(1))
     return Updates(PRESETS["lm_test"], [one], [other], "default", capturable)
 
 
