@@ -116,7 +116,7 @@ def _balanced_cells(arms: Sequence[Arm], first: str, second: str) -> Cells | Non
 
 
 def _are_balanced(cells: Iterable[Sequence[Arm]], varied: Sequence[str]) -> bool:
-    shares = [{(name, arm.levels[name]): -1.0 for name in varied for arm in cell} for cell in cells]
+    shares = [{(name, arm.levels[name]): 0.0 for name in varied for arm in cell} for cell in cells]
     for share, cell in zip(shares, cells, strict=True):
         for arm in cell:
             for name in varied:
