@@ -25,8 +25,8 @@ from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.report.notebook import Comparison
-from perfsweep.pipelines.store import attempts
 from perfsweep.pipelines.store import provenance as origin
+from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.records import Pack, SweepFolder, opened
 from perfsweep.pipelines.trial.machine import environment
@@ -85,7 +85,7 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
     """
     watch = watch or Watch()
     folder, manifest = planned.sweep.folder, planned.sweep.manifest
-    with attempts.locked(folder):
+    with writers.locked(folder):
         submitted.refuse_second_place(folder, planned.place.executor)
         submitted.refuse_other_plan(folder, manifest)
         launch.prepare(folder, manifest, planned.config_text)

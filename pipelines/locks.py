@@ -21,7 +21,6 @@ _NO_LOCKS = frozenset((errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP))
 _ALIVE = "alive"
 """The lock in a folder of a process."""
 
-
 OTHER = " "
 """Who has a lock, where the file system does not say."""
 

@@ -31,7 +31,7 @@ from perfsweep.pipelines.search.measurements import Limits, SearchSweep
 from perfsweep.pipelines.search.search import explore, search, stack
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.pipelines.search.verification import Verification
-from perfsweep.pipelines.store import attempts, provenance
+from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.units import MB, speed
 from perfsweep.workloads.api import Levels, Toggle
@@ -54,7 +54,7 @@ def frontier(cfg: DictConfig) -> int:
     if command.dry_run:
         return DONE
     Display(console).notices(api.prepare_tracking(command))
-    with attempts.locked(sweep.folder):
+    with writers.locked(sweep.folder):
         status = driver.run(explore(grid.factors[0], limit, command.frontier.measurements))
     return status if status is not None else report(console, factor.name, driver.result, sweep)
 
@@ -204,7 +204,7 @@ def tuned(
     if command.dry_run:
         return DONE, None
     Display(console).notices(api.prepare_tracking(command))
-    with attempts.locked(sweep.folder):
+    with writers.locked(sweep.folder):
         limit, legal = budget(command, sweep.device.memory_bytes), driver.grid.legal
         status = driver.run(stack(planned.factors, legal) if place else search(planned.factors, legal, limit))
     if status is not None:

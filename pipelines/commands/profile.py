@@ -18,7 +18,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
 from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
 from perfsweep.pipelines.report import profile_diff, profile_tables
-from perfsweep.pipelines.store import attempts, provenance
+from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, SweepFolder, opened
@@ -126,7 +126,7 @@ def _profiled(
         console.print(one.reason, style="yellow", soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
     console.print(f"profiling {subject}; profiles: {place}", soft_wrap=True)
-    with attempts.locked(folder):
+    with writers.locked(folder):
         prepare()
         profiling = Profiling(folder, manifest, arm)
         if profiling.changed:

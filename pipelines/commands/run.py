@@ -19,7 +19,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
-from perfsweep.pipelines.store import attempts, kept, provenance
+from perfsweep.pipelines.store import kept, provenance, writers
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
@@ -43,7 +43,7 @@ def run(cfg: DictConfig) -> int:
     manifest = plan.single_arm(single, environment.device_facts())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
-    with attempts.locked(folder):
+    with writers.locked(folder):
         kept.make_folders(manifest, manifest.arms)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
         with console.status(stage) if console.is_terminal else nullcontext():

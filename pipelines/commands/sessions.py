@@ -25,7 +25,7 @@ from perfsweep.pipelines.publish.published import published_line, table_of_runs
 from perfsweep.pipelines.report import progress_display, sweep_status
 from perfsweep.pipelines.report.objects import print_json
 from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
-from perfsweep.pipelines.store import attempts
+from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.files import plain_file
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -91,10 +91,10 @@ def wait(sweep: str) -> int:
     folder, manifest = opened(sweep)
     console = console_here()
     try:
-        with attempts.locked(folder, READ_IT):
+        with writers.locked(folder, READ_IT):
             broken = _follow(console, folder, manifest)
             submitted.tidy(folder)
-    except attempts.Taken:
+    except writers.Taken:
         if not _elsewhere(console, folder):
             return INTERRUPTED
         broken = {}
@@ -136,7 +136,7 @@ def pack(sweep: str) -> int:
             f" end them with `{shell_line('cancel', sweep)}`, then pack it"
         )
     try:
-        with attempts.locked(folder, "make it writable, or pack a copy of it"):
+        with writers.locked(folder, "make it writable, or pack a copy of it"):
             packed = pack_finished(folder)
     except OSError as error:
         raise ConfigError(f"{sweep} cannot be packed: {error.filename}: {error.strerror}") from error
@@ -194,9 +194,9 @@ def _elsewhere(console: Console, folder: SweepFolder) -> bool:
     try:
         while True:
             try:
-                with attempts.locked(folder, READ_IT):
+                with writers.locked(folder, READ_IT):
                     return True
-            except attempts.Taken:
+            except writers.Taken:
                 time.sleep(POLL_S)
     except KeyboardInterrupt:
         return False

@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
-from perfsweep.pipelines.store.attempts import vanished
 from perfsweep.pipelines.store.files import refusal
 from perfsweep.pipelines.store.records import TrialRecord
+from perfsweep.pipelines.store.writers import vanished
 
 LEAST_BYTES, LEAST_FILES = 2**16, 16
 """Free space, and files, below which a trial that left no record could not write it."""

@@ -21,7 +21,6 @@ from typing import Protocol
 
 from perfsweep.pipelines.execution.disk import refuse_disk
 from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
-from perfsweep.pipelines.store.attempts import AtWork
 from perfsweep.pipelines.store.records import (
     Failure,
     Outcome,
@@ -31,6 +30,7 @@ from perfsweep.pipelines.store.records import (
     write_record,
     write_spec,
 )
+from perfsweep.pipelines.store.writers import AtWork
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage

@@ -16,10 +16,10 @@ from perfsweep.pipelines.execution.events import Tail, until_over
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.pack_jobs import collect_job, environment, jobs_of
 from perfsweep.pipelines.execution.submitted import COLLECT, alive, refuse_other_workload, why
-from perfsweep.pipelines.store import attempts, code_snapshot
-from perfsweep.pipelines.store.attempts import cannot_write
+from perfsweep.pipelines.store import code_snapshot, writers
 from perfsweep.pipelines.store.files import append_line, write_atomically
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
+from perfsweep.pipelines.store.writers import cannot_write
 from perfsweep.pipelines.versions import tree
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
@@ -149,8 +149,8 @@ def _executor(
             return False
         packs = [manifest.pack(pack) for pack in shared_job.packs_of(name)]
         # If several packs share a job, it is unknown whose arm used up the memory.
-        out_of_memory = end is End.OOM and len(packs) == 1 and attempts.record_oom(folder, packs[0])
-        return out_of_memory or any(attempts.advanced(folder, manifest, pack) for pack in packs)
+        out_of_memory = end is End.OOM and len(packs) == 1 and writers.record_oom(folder, packs[0])
+        return out_of_memory or any(writers.advanced(folder, manifest, pack) for pack in packs)
 
     gpus = device.count if device and device.type == "cuda" else 0
     forgiven = frozenset(end for outcome, end in _ENDS.items() if outcome in retry)

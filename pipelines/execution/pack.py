@@ -39,7 +39,6 @@ from perfsweep.pipelines.execution.spawn import ServerLost, end, failure_of, fix
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.attempts import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.store.idle import IdlePower, write_idle
 from perfsweep.pipelines.store.kept import arms_without, kept_folder
 from perfsweep.pipelines.store.planned import declared_workload
@@ -64,6 +63,7 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.pipelines.store.trainings import untrained
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION
+from perfsweep.pipelines.store.writers import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.trial import layout, scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted

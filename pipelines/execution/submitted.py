@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perfsweep.pipelines.execution import shared_job
-from perfsweep.pipelines.store import attempts
+from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.files import refusal
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
@@ -97,9 +97,9 @@ def tidy(folder: SweepFolder) -> None:
         The folder is no longer there.
     """
     if not folder.manifest_file.exists():
-        raise attempts.vanished(folder.path)
+        raise writers.vanished(folder.path)
     if not any(any(cls.submitted(folder.path).values()) for _, cls in remote_executors()):
-        attempts.remove_leftovers(folder)
+        writers.remove_leftovers(folder)
 
 
 def _some(names: list[str], most: int = 5) -> str:

@@ -38,7 +38,9 @@ def watch(tmp_path: Path) -> Watch:
 
 
 def test_an_end_without_a_word_counts_from_the_first_answer_that_said_it(watch: Watch) -> None:
-    assert [watch.end(FAILED, 60.0), watch.end(RUNNING, 80.0)] == [None, None], "it is alive: anew"
+    assert [watch.end(FAILED, 60.0), watch.end(RUNNING, 80.0)] == [None, None], (
+        "it is alive, and the count begins again"
+    )
     assert [watch.end(FAILED, now) for now in (100.0, 129.0, 130.0)] == [None, None, End.NO_RESULT]
 
 

@@ -1,4 +1,4 @@
-"""A profile's fields: what they ask for, and which cannot stand together."""
+"""A profile's fields: what they ask for, and which exclude each other."""
 
 from __future__ import annotations
 

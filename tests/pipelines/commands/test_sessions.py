@@ -17,7 +17,7 @@ from perfsweep.pipelines.api import prepare_tracking
 from perfsweep.pipelines.commands import sessions
 from perfsweep.pipelines.config.types import SweepCommand, TrackingConfig
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.store import attempts
+from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.records import Pack
 from perfsweep.slurm.jobs import JobState
 from perfsweep.workloads.errors import ConfigError
@@ -239,7 +239,7 @@ def test_what_another_command_follows_is_waited_for_and_then_concluded(
     waited: Any, built: Built, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ExitStack() as other:
-        other.enter_context(attempts.locked(built.folder))
+        other.enter_context(writers.locked(built.folder))
         monkeypatch.setattr(sessions.time, "sleep", lambda seconds: other.close())
         assert waited() == (1, [{}])
     assert capsys.readouterr().out == "another command follows this sweep: waiting for it\n"
@@ -247,7 +247,7 @@ def test_what_another_command_follows_is_waited_for_and_then_concluded(
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    with attempts.locked(built.folder):
+    with writers.locked(built.folder):
         monkeypatch.setattr(sessions.time, "sleep", interrupted)
         assert waited() == (INTERRUPTED, [])
 

@@ -10,7 +10,7 @@ from recorded import build
 
 from perfsweep.pipelines.execution import allotment, pack
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unfit, refuse_unseen_gpus
-from perfsweep.pipelines.store.attempts import newest
+from perfsweep.pipelines.store.writers import newest
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.installed import TorchBuild
 from perfsweep.slurm.element import LACKING, UNFIT

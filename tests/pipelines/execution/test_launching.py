@@ -12,7 +12,7 @@ from recorded import Built, build
 
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, submitted
-from perfsweep.pipelines.store import attempts, code_snapshot
+from perfsweep.pipelines.store import code_snapshot, writers
 from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
 from perfsweep.slurm import executors
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
@@ -143,8 +143,8 @@ def test_a_try_has_advanced_when_it_finished_more_or_when_one_arm_took_the_memor
     moved: set[str],
     expected: bool,
 ) -> None:
-    monkeypatch.setattr(attempts, "record_oom", lambda folder, pack: pack.id in oom)
-    monkeypatch.setattr(attempts, "advanced", lambda folder, manifest, pack: pack.id in moved)
+    monkeypatch.setattr(writers, "record_oom", lambda folder, pack: pack.id in oom)
+    monkeypatch.setattr(writers, "advanced", lambda folder, manifest, pack: pack.id in moved)
     launched(built)
     assert place.context.advanced(job, end) is expected
 

@@ -20,9 +20,9 @@ from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import Child, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.attempts import Superseded
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_evidence
+from perfsweep.pipelines.store.writers import Superseded
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError

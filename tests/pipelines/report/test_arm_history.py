@@ -86,7 +86,7 @@ def test_changes_intervals_and_words_stay_whole_at_eighty_columns() -> None:
         assert sum(whole in line for line in lines) >= 2, whole
 
 
-def test_below_the_tables_stands_how_changes_were_judged_and_where_levels_begin() -> None:
+def test_below_the_tables_it_says_how_changes_were_judged_and_where_levels_begin() -> None:
     def said(baselines: list[Baseline]) -> list[str]:
         console = Console(file=io.StringIO(), width=300)
         reporting.show(console, history(baselines, ["fast", "naive"]))

@@ -66,7 +66,7 @@ def line(one) -> tuple[list[float], list[float]]:
 
 
 def words(figure: Figure) -> dict[str, Any]:
-    """What stands around the first axes of a figure: its labels, the names of its ticks, and its legend."""
+    """What is around the first axes of a figure: its labels, the names of its ticks, and its legend."""
     axes, *_ = figure.axes
     ticks = {"ticks": axes.get_xticklabels(), "rows": axes.get_yticklabels()}
     return {

@@ -34,7 +34,7 @@ def test_a_difference_within_the_margin_leaves_nobody_out() -> None:
     assert kept(choice("a", 100.0, 10.0), choice("b", 102.0, 10.0)) == ["a"]
 
 
-def test_other_results_and_a_time_that_is_held_back_beat_nobody_and_that_is_beaten_by_nobody() -> None:
+def test_an_arm_with_other_results_or_without_a_time_is_compared_with_none() -> None:
     lucky, unlucky = Choice("lucky", 1, 1, timed=False), Choice("unlucky", 99, 99, timed=False)
     wrong = choice("wrong", 2, 2, same=False)
     found = kept(lucky, wrong, choice("a", 10, 5), choice("b", 20, 9), unlucky)

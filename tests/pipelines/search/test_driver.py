@@ -34,7 +34,7 @@ def measured(search: Searching, name: str, *points: Point, base: Point | None = 
     return search.printed.splitlines()
 
 
-def test_what_is_searched_within_which_limits_stands_first(search: Searching, tmp_path: Path) -> None:
+def test_it_says_first_what_is_searched_within_which_limits(search: Searching, tmp_path: Path) -> None:
     search.driver.print_space(tune_command(tmp_path, MeasureConfig(memory_gib=1.5), iterations=100.0))
     assert search.printed.splitlines() == [
         "search: workload toys.tunable:Tunable, 12 arms from baseline",

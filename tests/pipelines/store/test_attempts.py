@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, begun, manifest, pack
 
-from perfsweep.pipelines.store.attempts import (
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record, read_spec
+from perfsweep.pipelines.store.writers import (
     AtWork,
     Superseded,
     advanced,
@@ -18,7 +19,6 @@ from perfsweep.pipelines.store.attempts import (
     record_oom,
     stop_if_superseded,
 )
-from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord, read_record, read_spec
 
 PLAN = manifest(packs=(pack(NAIVE, FAST, rounds=2), pack(NAIVE, FAST, id="p001")))
 PACK = PLAN.packs[0]

@@ -18,10 +18,10 @@ import pytest
 
 from perfsweep.pipelines import locks
 from perfsweep.pipelines.locks import holding, own_folder
-from perfsweep.pipelines.store import attempts, records
-from perfsweep.pipelines.store.attempts import Taken, locked
+from perfsweep.pipelines.store import records, writers
 from perfsweep.pipelines.store.files import write_once
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.writers import Taken, locked
 from perfsweep.slurm import element
 from perfsweep.workloads.errors import ConfigError
 
@@ -165,7 +165,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
     folder: SweepFolder, dead: int, name: str
 ) -> None:
     gone, kept = (made(folder, name.format(pid=pid)) for pid in (dead, os.getpid()))
-    attempts.remove_leftovers(folder)
+    writers.remove_leftovers(folder)
     assert kept.exists() and not gone.exists()
     assert (folder.path / "trials/a/p000-r000-a0/record.json").exists()
 
@@ -173,7 +173,7 @@ def test_what_a_dead_writer_left_goes_and_what_a_live_one_writes_stays(
 def test_what_elements_of_an_array_left_goes(folder: SweepFolder) -> None:
     names = ("submissions/abc/.0.end-0.json.0badc0de.tmp", "submissions/12_submitted.pkl.save_tmp")
     gone, kept = [made(folder, name) for name in names], made(folder, "submissions/abc/0.end-0.json")
-    attempts.remove_leftovers(folder)
+    writers.remove_leftovers(folder)
     assert kept.exists() and not any(file.exists() for file in gone)
 
 
@@ -184,7 +184,7 @@ def test_scratch_of_a_trial_goes_with_its_process(
     trial = folder.path / "trials/a/p000-r000-a0"
     made(folder, "trials/a/p000-r000-a0/scratch/rank0/large")
     (trial / "status.json").write_text(json.dumps({"stage": "timing", "pid": os.getpid() if alive else dead}))
-    attempts.remove_leftovers(folder)
+    writers.remove_leftovers(folder)
     assert (trial / "scratch").exists() is stays
 
 
@@ -194,7 +194,7 @@ def test_scratch_on_a_disk_of_a_node_goes_as_a_link_and_nothing_behind_it(
     disk = tmp_path / "disk"
     disk.mkdir()
     (folder.path / "trials/a/p000-r000-a0/scratch").symlink_to(disk)
-    attempts.remove_leftovers(folder)
+    writers.remove_leftovers(folder)
     assert disk.exists() and not (folder.path / "trials/a/p000-r000-a0/scratch").is_symlink()
 
 

@@ -139,7 +139,7 @@ def test_a_file_that_is_damaged_or_anothers_is_one_sentence(
 
 def test_a_sweep_that_is_being_measured_is_not_packed(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfsweep.pipelines.commands import sessions
-    from perfsweep.pipelines.store.attempts import locked
+    from perfsweep.pipelines.store.writers import locked
 
     with locked(built.folder), pytest.raises(ConfigError, match="is being measured by another command"):
         sessions.pack(str(built.folder.path))

@@ -384,7 +384,7 @@ def test_a_machine_that_timed_nothing_to_the_end_is_not_the_one_that_counts(tmp_
     assert len(found.every) == 3, "what was found out elsewhere stays"
 
 
-def test_records_of_other_code_are_named_and_measured_anew(tmp_path: Path) -> None:
+def test_records_of_other_code_are_named_and_measured_again(tmp_path: Path) -> None:
     sweep = build(tmp_path / "demo")
     (pack,) = sweep.manifest.packs
     before = read_progress(sweep.folder, sweep.manifest)

@@ -195,7 +195,7 @@ def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
     assert refused(SimpleNamespace(largest_id=2**15), {}) == said
 
 
-BESIDE = {
+EXCLUDED = {
     ("compile", "max_autotune"): "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
     " expand_kernel=native select_kernel=native fused_trunk=on",
     ("slab_size", "all"): "pad_to_slab=done_row warmup=exact slab_search=ladder refill=queue",
@@ -205,11 +205,11 @@ BESIDE = {
     ("policy_rows", "row_budget"): "screen16=on select_kernel=native",
     ("tf32", "on"): "screen16=on",
 }
-"""What cannot stand beside a level."""
+"""Levels that a level excludes."""
 
 
-@pytest.mark.parametrize(("toggle", "value"), BESIDE)
-def test_levels_that_cannot_stand_together_are_refused(toggle: str, value: str | int) -> None:
+@pytest.mark.parametrize(("toggle", "value"), EXCLUDED)
+def test_levels_that_exclude_each_other_are_refused(toggle: str, value: str | int) -> None:
     refused = []
     for other in TOGGLES:
         for level in other.levels[1:] if other.name != toggle else ():
@@ -219,4 +219,4 @@ def test_levels_that_cannot_stand_together_are_refused(toggle: str, value: str |
                 except ConfigError as refusal:
                     assert toggle in str(refusal) and other.name in str(refusal)
                     refused.append(f"{other.name}={level.value}")
-    assert " ".join(refused) == BESIDE[toggle, value]
+    assert " ".join(refused) == EXCLUDED[toggle, value]

@@ -16,7 +16,7 @@ from perfsweep.workloads.script.watched import Watched
 
 
 @pytest.fixture
-def anew() -> Iterator[None]:
+def compiled_again() -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     yield
@@ -76,7 +76,7 @@ def test_a_function_that_updates_is_known_by_its_first_call() -> None:
 
 
 @pytest.mark.workloads
-@pytest.mark.usefixtures("anew")
+@pytest.mark.usefixtures("compiled_again")
 def test_the_updates_of_a_compiled_step_are_told_when_it_returns(watched: Watched) -> None:
     for optimizer, options in ((SGD, {"momentum": 0.9}), (Adam, {}), (Adam, {"fused": True})):
         own = Training(watched, optimizer, **options)
@@ -94,7 +94,7 @@ def test_the_updates_of_a_compiled_step_are_told_when_it_returns(watched: Watche
 
 
 @pytest.mark.workloads
-@pytest.mark.usefixtures("anew")
+@pytest.mark.usefixtures("compiled_again")
 def test_nothing_of_ours_is_traced(watched: Watched) -> None:
     own = Training(watched)
 

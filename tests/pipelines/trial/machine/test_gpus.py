@@ -250,7 +250,7 @@ def test_a_process_of_somebody_else_is_foreign(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Path, "exists", lambda path: True)
     assert gpus.foreign_processes([os.getpid(), 40, 50, 60, 70, 80, 90]) == [80, 90]
     tree[os.getpid()] = 1
-    monkeypatch.setattr(os, "getppid", lambda: 1)  # whoever started it has gone
+    monkeypatch.setattr(os, "getppid", lambda: 1)  # as where the parent has ended
     assert gpus.foreign_processes([90]) == [90]
 
 

@@ -181,7 +181,7 @@ def test_jobs_are_regions_of_their_own_and_begin_outside_them(
     assert (found["units"], found["iterations"], found["region_ns"]) == (6.0, 6, 9000)
 
 
-def test_what_warm_up_did_stands_in_the_record_beside_the_region(
+def test_what_warm_up_did_is_in_the_record_next_to_the_region(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
