@@ -23,6 +23,7 @@ from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import wait
+from perfsweep.pipelines.locks import own_folder
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.files import write_atomically
@@ -321,8 +322,8 @@ def checking(
     if "PYTHONWARNINGS" not in os.environ:
         quiet = {"PYTHONWARNINGS": "ignore:resource_tracker:UserWarning"}
         os.environ.update(changed(os.environ, quiet))
-    with tempfile.TemporaryDirectory(prefix="perfsweep-check-") as folder:
-        yield Checked(command, Path(folder), device, planned)
+    with own_folder(Path(tempfile.gettempdir()), "perfsweep-check-") as folder:
+        yield Checked(command, folder, device, planned)
 
 
 def _probe(spec: TrialSpec, folder: Path, answer: Path, module: str) -> None:

@@ -16,6 +16,7 @@ from perfsweep.pipelines.check import checked as module
 from perfsweep.pipelines.check.check_plan import plan_check
 from perfsweep.pipelines.check.checked import Checked
 from perfsweep.pipelines.check.rules import Defect
+from perfsweep.pipelines.config.composition import compose
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import (
@@ -381,3 +382,16 @@ def test_arms_that_need_a_process_of_their_own_are_a_pack_and_a_workload_without
     ]
     monkeypatch.setattr(Sound, "toggles", ())
     assert (labels(planned()), planned().effects) == (["baseline"], ())
+
+
+def test_the_trials_of_a_check_go_with_it_and_those_of_one_that_was_killed_go_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "perfsweep-check-left"
+    left.mkdir()
+    (left / "alive").touch()
+    with module.checking(compose("run", ["workload=digits"]), toggles=["optimizer"]):
+        assert not left.exists()
+        assert len([*tmp_path.glob("perfsweep-check-*/alive")]) == 1
+    assert [*tmp_path.iterdir()] == []
