@@ -164,12 +164,16 @@ class EffectResult:
         return self.parity.verdict.value.replace("within", "in")
 
 
+def level_name(effect: Effect) -> str:
+    """Toggle and level; listed arms have their own name and that of their baseline: ``fast vs late``."""
+    joint = " " if effect.design == "arms" else "="
+    return f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
+
+
 def effect_name(result: EffectResult) -> str:
     """Toggle, level, the toggles that moved along, and a base that is no reference."""
     effect = result.effect
-    # Listed arms have their own name and that of the reference arm ("vs late"), not a toggle and its level.
-    joint = " " if effect.design == "arms" else "="
-    label = f"{effect.toggle}{joint}{effect.level}" if effect.level else effect.toggle
+    label = level_name(effect)
     named = f"{label} (with {', '.join(effect.also)})" if effect.also else label
     other = effect.design == "one_at_a_time" and "=" in result.base_label
     return f"{named} (on top of {result.base_label})" if other else named

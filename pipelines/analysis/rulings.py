@@ -16,7 +16,7 @@ import polars as pl
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
 from perfsweep.pipelines.analysis.decisions import Decisions, decide
-from perfsweep.pipelines.analysis.effect_result import MEMORY, SPEED, EffectResult, RuledClaim
+from perfsweep.pipelines.analysis.effect_result import MEMORY, SPEED, EffectResult, RuledClaim, level_name
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space
@@ -124,7 +124,7 @@ class Ruler:
         judgement: Judgement | None,
     ) -> RuledClaim:
         effect = result.effect
-        subject = f"{effect.toggle}={effect.level}" if effect.level else effect.toggle
+        subject = level_name(effect)
         if obstacle := self._obstacle(claim):
             return RuledClaim(claim, subject, effect.design, Ruling.NOT_MEASURABLE, obstacle)
         if result.outcome:

@@ -78,7 +78,7 @@ class Setting:
 
 
 def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """The fastest arm whose levels may be turned on; None where nothing is faster."""
+    """The fastest level to turn on by itself, else the fastest arm; None where nothing is faster."""
     baseline = next(iter(manifest.sweep.references.values()))
     faster = (
         r for r in by_todo(comparison.effects) if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO

@@ -80,7 +80,7 @@ class Sweep:
 
     @property
     def best(self) -> Setting | None:
-        """The fastest arm whose levels may be turned on, with its command; None where nothing is faster."""
+        """The fastest level to turn on by itself, else the fastest arm; None where nothing is faster."""
         return answers.best(self.comparison, self.manifest)
 
     @property

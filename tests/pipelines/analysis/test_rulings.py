@@ -11,7 +11,7 @@ from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.across.claim_ledger import FILE, gather_rulings, ledger
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_result import RuledClaim
+from perfsweep.pipelines.analysis.effect_result import RuledClaim, effect_name
 from perfsweep.pipelines.analysis.rulings import SCHEMA, figure_value
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.statistics.claim_rules import Ruling
@@ -127,6 +127,13 @@ def test_a_predicate_about_an_arm_without_an_effect_is_ruled_and_once(command, m
         ("the naive path takes time", "baseline", "arm"),
     ]
     assert ruled(compared(*made), "the naive path takes time").ruling is Ruling.CONFIRMED
+
+
+def test_a_claim_about_a_listed_arm_names_it_as_its_effect_does(command, monkeypatch) -> None:
+    design = DesignConfig("arms", arms={"fast": {"work": "single"}})
+    half = claim("half", {"work": "single"}, low=1.5)
+    found = compared(*with_claims(monkeypatch, command, half, design=design, time_of=lambda levels: 1.0))
+    assert ruled(found, "half").subject == effect_name(found.effects[0])
 
 
 def test_a_way_that_this_device_refuses_is_not_measurable_and_leaves_the_claim_refuted(
