@@ -32,7 +32,7 @@ from perfsweep.pipelines.analysis.phases import read_series
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
-from perfsweep.pipelines.analysis.todo import winners
+from perfsweep.pipelines.analysis.todo import fastest, winners
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -76,6 +76,7 @@ class Comparison:
     quantities : what the tables show in addition to time, as far as it is available
     machine : the machine that ran it, in few words
     noise : what kept the machine busy, where that matters
+    fastest : the arm that gains most by itself, of one level or of several; None where nothing is faster
     winners : for each toggle the level to turn on, by its gain alone
     together : all winners at once; None while no second sweep has measured that
     parts : the part of each gain that is a step from one baseline to another
@@ -100,6 +101,7 @@ class Comparison:
     quantities: tuple[Quantity, ...] = ()
     machine: str = ""
     noise: tuple[str, ...] = ()
+    fastest: EffectResult | None = None
     winners: tuple[EffectResult, ...] = ()
     together: Together | None = None
     parts: tuple[Part, ...] = ()
@@ -152,6 +154,7 @@ def compare(
         )
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
+    reference = next(iter(manifest.sweep.references.values()))
     rulings = all_rulings(effects, judge.ruler)
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),
@@ -182,7 +185,8 @@ def compare(
         quantities=quantities,
         machine=machine_words(progress),
         noise=(*scatter_warning(judge), *disturbance(sound.trials)),
-        winners=tuple(winners(effects, next(iter(manifest.sweep.references.values())))),
+        fastest=fastest(effects, reference),
+        winners=tuple(winners(effects, reference)),
         parts=parts_of(manifest.sweep.parts, effects),
         workload=manifest.sweep.workload,
         options=judge.declared.options,

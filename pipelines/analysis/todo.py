@@ -71,6 +71,12 @@ def adds_nothing(step: EffectResult, margin: float) -> bool:
     return shown or todo(step) is ToDo.NOT_HERE
 
 
+def fastest(effects: Sequence[EffectResult], reference: str) -> EffectResult | None:
+    """The fastest arm of those against the reference that may be turned on; None where none is faster."""
+    against = (r for r in by_speed(effects) if [base for _, base in r.effect.pairs] == [reference])
+    return next((r for r in against if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO), None)
+
+
 def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResult]:
     """Pick what to turn on at once: of each toggle its fastest level, the largest gain first.
 

@@ -9,9 +9,9 @@ import polars as pl
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, summary
-from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo
+from perfsweep.pipelines.analysis.todo import by_todo, todo
 from perfsweep.pipelines.report import sentences
-from perfsweep.pipelines.store.records import PLACEBO, Manifest
+from perfsweep.pipelines.store.records import Manifest
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.api import LevelValue
 
@@ -78,20 +78,14 @@ class Setting:
 
 
 def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """The fastest level to turn on by itself, else the fastest arm; None where nothing is faster."""
-    baseline = next(iter(manifest.sweep.references.values()))
-    faster = (
-        r for r in by_todo(comparison.effects) if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO
-    )
-    against = (r for r in faster if [base for _, base in r.effect.pairs] == [baseline])
-    found = next(iter(comparison.winners), None) or next(against, None)
-    return found and _setting(comparison, manifest, found)
+    """The fastest arm whose levels may be turned on; None where nothing is faster."""
+    return comparison.fastest and _setting(comparison, manifest, comparison.fastest)
 
 
 def recommended(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """The winners together, as far as each adds a measured gain, else `best`."""
+    """The winners together, as far as each adds a measured gain, or `best` where that is faster."""
     found = sentences.recommended(comparison)
-    return _setting(comparison, manifest, found) if found else best(comparison, manifest)
+    return found and _setting(comparison, manifest, found)
 
 
 def _setting(comparison: Comparison, manifest: Manifest, result: EffectResult) -> Setting:

@@ -80,12 +80,12 @@ class Sweep:
 
     @property
     def best(self) -> Setting | None:
-        """The fastest level to turn on by itself, else the fastest arm; None where nothing is faster."""
+        """The fastest arm whose levels may be turned on, with its command; None where nothing is faster."""
         return answers.best(self.comparison, self.manifest)
 
     @property
     def recommended(self) -> Setting | None:
-        """The winners together, as far as each adds a measured gain, else `best`."""
+        """The winners together, as far as each adds a measured gain, or `best` where that is faster."""
         return answers.recommended(self.comparison, self.manifest)
 
     @property

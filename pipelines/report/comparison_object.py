@@ -112,7 +112,7 @@ class ComparisonObject:
     noise: tuple[str, ...] = member("what kept the machine from being at rest, where that matters")
     together: TogetherObject | None = member("all levels to turn on at once; null where not measured")
     parts: tuple[PartObject, ...] = member("the part of each gain that is a step between two baselines")
-    command: str | None = member("that runs the winners, or the best level alone; null where there is none")
+    command: str | None = member("that runs the arm to use; null where nothing is faster")
     open: tuple[str, ...] = member("effects without an answer, why, and what would decide, in sentences")
     notes: tuple[str, ...] = member("what else a reader must know, in the sentences below the tables")
     baseline: str | None = member("file that `--store` wrote")

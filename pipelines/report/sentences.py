@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.effect_result import (
     speed_text,
 )
 from perfsweep.pipelines.analysis.failed_trials import remedies
-from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
+from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_speed, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs, lacks_baseline
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
@@ -67,7 +67,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def recommended(comparison: Comparison) -> EffectResult | None:
-    """The arm to use: all winners at once where that is measured and good, else the best one alone.
+    """The arm to use: all winners at once where that is measured and good, or the fastest arm of the sweep.
 
     The last steps are left out if each is shown to add nothing and the rest is measured and good.
     """
@@ -75,15 +75,16 @@ def recommended(comparison: Comparison) -> EffectResult | None:
 
 
 def _used(comparison: Comparison) -> tuple[EffectResult | None, int]:
-    """The arm to use, and how many steps of the stack it has: none of one level alone."""
+    """The arm to use, and how many steps of the stack it has: none of another arm."""
+    own = [comparison.fastest] if comparison.fastest else []
     if found := comparison.together:
         gaining = [n for n, step in enumerate(found.steps, 1) if not adds_nothing(step, comparison.margin)]
         last = max(gaining, default=1)
         part = dict(enumerate(found.parts, 1)).get(last)
         for arm, steps in ((part, last), (found.whole, len(found.steps))):
             if arm and todo(arm) is ToDo.TURN_ON:
-                return arm, steps
-    return next(iter(comparison.winners), None), 0
+                return (arm, steps) if by_speed([arm, *own])[0] is arm else (own[0], 0)
+    return next(iter(own), None), 0
 
 
 def _together(comparison: Comparison) -> list[tuple[str, str]]:
@@ -172,8 +173,8 @@ NEXT_TO_NOTHING = 0.001
 
 
 def _why(comparison: Comparison) -> str:
-    """The phase that the best level saves most of, in the time of a unit."""
-    best, reference = next(iter(comparison.winners), None), comparison.reference
+    """The phase that the fastest arm saves most of, in the time of a unit."""
+    best, reference = comparison.fastest, comparison.reference
     arms = {arm.id: arm for arm in comparison.arms}
     if best is None or reference is None:
         return ""

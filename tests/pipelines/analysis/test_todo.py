@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.todo import ToDo, by_todo, todo, winners
+from perfsweep.pipelines.analysis.todo import ToDo, by_todo, fastest, todo, winners
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
@@ -103,3 +103,17 @@ def test_a_level_on_top_of_a_winner_wins_after_it_however_large_its_gain() -> No
         effect("a=2", ratio=0.1, base="b=1"),
     ]
     assert names(winners(effects, "base")) == ["b=1", "a=1", "c=1", "d=1"]
+
+
+@pytest.mark.parametrize("design", ["one_at_a_time", "arms", "chain", "ladder", "leave_one_out"])
+def test_the_fastest_arm_is_of_any_design_and_against_the_first_reference(design: str) -> None:
+    arm = effect("exact vs naive", ratio=0.5, design=design)
+    others = [
+        effect("a=1", ratio=0.6),
+        effect("b=1", ratio=0.1, base="a=1"),
+        effect("c=1", ratio=0.2, parity=None),
+        effect("d=1", Verdict.DIFFERENT, 0.3, ParityVerdict.DIFFERENT),
+        effect("placebo=1", ratio=0.4, design="placebo"),
+    ]
+    assert fastest([*others, arm], "base") == arm
+    assert fastest(others[1:], "base") is None

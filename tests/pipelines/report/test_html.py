@@ -117,7 +117,7 @@ def test_a_trade_off_says_how_to_read_it(page: Page, change: dict, has: list[str
 def test_effects_stand_below_the_heading_of_what_to_do_and_conclusions_come_next(markup: Page) -> None:
     fast, slow = effect("x", Verdict.FASTER, 0.5), effect("<y>", Verdict.SLOWER, 1.25)
     open_one = replace(effect("z", Verdict.UNDECIDED, 0.99), note="few [rounds]")
-    own = {"winners": (fast,), "workload": "toy", "noise": ("a <noisy> machine",)}
+    own = {"fastest": fast, "winners": (fast,), "workload": "toy", "noise": ("a <noisy> machine",)}
     own["in_code"] = {name: {text: "`x = [<2>]` first"} for name, text in level_texts(fast).items()}
     text = markup(replace(WHOLE, effects=(slow, open_one, fast), **own))
     groups = re.findall(r'<th scope="rowgroup" class="group" colspan="(\d+)">([A-Z ]+)</th>', text)

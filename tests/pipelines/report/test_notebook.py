@@ -44,7 +44,9 @@ def test_a_comparison_keeps_what_was_found_and_shows_it_at_a_prompt_as_the_termi
 def test_a_notebook_shows_noise_open_questions_and_conclusions_with_commands_as_code() -> None:
     lost = replace(FOUND, verdict=None, ratio=None, outcome="unsupported", note="needs <one> GPU")
     fast = replace(FOUND, verdict=Verdict.FASTER, ratio=0.5)
-    noisy = replace(WHOLE, effects=(lost,), winners=(fast,), workload="toy", noise=("a <noisy> machine",))
+    noisy = replace(
+        WHOLE, effects=(lost,), fastest=fast, winners=(fast,), workload="toy", noise=("a <noisy> machine",)
+    )
     page = comparison_html(noisy)
     assert '<p class="open">! a &lt;noisy&gt; machine</p>' in page
     assert "<li>amp=&lt;bf16&gt;: needs &lt;one&gt; GPU</li>" in page

@@ -81,7 +81,7 @@ FAST = effect("a=1", Verdict.FASTER, 0.5, low=0.45, high=0.55)
 FASTER = effect("b=2", Verdict.FASTER, 0.25, low=0.2, high=0.3)
 WHOLE = effect("all steps", Verdict.FASTER, 0.2, design="chain", low=0.16, high=0.25)
 STACK = replace(WHOLE, arm_label="a=1,b=2")
-WON = {"winners": (FASTER, FAST), "workload": "digits"}
+WON = {"fastest": FASTER, "winners": (FASTER, FAST), "workload": "digits"}
 
 
 def said(found: Comparison) -> dict[str, str]:
@@ -161,6 +161,16 @@ def test_the_command_to_use_has_every_winner_where_they_were_measured_together_a
     assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 
+def test_an_arm_of_several_levels_that_is_faster_than_all_winners_is_the_one_to_use() -> None:
+    listed = effect("exact vs naive", Verdict.FASTER, 0.1, design="arms")
+    listed = replace(listed, arm_label="a=1,b=2,c=4")
+    command = "perfsweep run workload=digits toggles.a=1 toggles.b=2 toggles.c=4"
+    for found in (together(), comparison(listed, workload="digits"), comparison(FASTER, listed, **WON)):
+        assert said(replace(found, fastest=listed))["Use it"] == command
+    slower = replace(together(), fastest=replace(listed, ratio=0.21))
+    assert said(slower)["Use it"] == USE_ALL
+
+
 def arm(name: str, ns: float, **phases: float) -> ArmResult:
     shares = tuple(PhaseShare(phase, "host", time) for phase, time in phases.items())
     return ArmResult(name, 6, ns, None, {}, phases=shares, id=name, name="" if "=" in name else name)
@@ -174,7 +184,7 @@ def arm(name: str, ns: float, **phases: float) -> ArmResult:
         ({"gc": 45.0, "forward": 35.0}, None),
     ],
 )
-def test_the_reason_is_the_phase_that_the_best_level_saves_most_of(own: dict, why: str | None) -> None:
+def test_the_reason_is_the_phase_that_the_fastest_arm_saves_most_of(own: dict, why: str | None) -> None:
     base = replace(arm("base", 100.0, gc=50.0, forward=40.0), name="naive")
     found = comparison(FASTER, arms=(base, arm("b=2", 50.0, **own)), **WON)
     assert said(found).get("Why") == why
