@@ -72,7 +72,7 @@ def adds_nothing(step: EffectResult, margin: float) -> bool:
 
 
 def fastest(effects: Sequence[EffectResult], reference: str) -> EffectResult | None:
-    """The fastest arm of those against the reference that may be turned on; None where none is faster."""
+    """The fastest arm of those against the baseline that may be turned on; None where none is faster."""
     against = (r for r in by_speed(effects) if [base for _, base in r.effect.pairs] == [reference])
     return next((r for r in against if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO), None)
 
