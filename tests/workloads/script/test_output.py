@@ -1,4 +1,7 @@
-"""What a script prints is bounded, and its last words are heard."""
+"""What a script prints is bounded, and its last words are heard.
+
+It goes through `program` of perfsweep.workloads.script.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A script under control: its process is its own, and the trial finds its own again at every mark."""
+"""A script under control: its process is its own, and the trial finds its own again at every mark.
+
+It goes through `program`, `thread_state`, `marks` and `workload` of perfsweep.workloads.script.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Levels put upon a script from outside: what each is given to, what is refused when, and what is counted."""
+"""Levels put upon a script from outside: what each is given to, what is refused when, and what is counted.
+
+It goes through `attention_kernels` and `gradients` of perfsweep.workloads.script.changes.
+"""
 
 from __future__ import annotations
 

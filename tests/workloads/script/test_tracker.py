@@ -1,4 +1,7 @@
-"""The script's own W&B follows perfsweep's switch."""
+"""The script's own W&B follows perfsweep's switch.
+
+It goes through `tracker` of perfsweep.workloads.script.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a script is as a workload: from its text and configuration, and from some iterations of it."""
+"""What a script is as a workload: from its text and configuration, and from some iterations of it.
+
+It goes through `watched` of perfsweep.workloads.script.
+"""
 
 from __future__ import annotations
 

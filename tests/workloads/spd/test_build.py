@@ -1,4 +1,7 @@
-"""Trainings as they are put together: paths that agree, where one begins, and what cannot go together."""
+"""Trainings as they are put together: paths that agree, where one begins, and what cannot go together.
+
+They go through `patching` of perfsweep.workloads.spd.variants.
+"""
 
 from __future__ import annotations
 

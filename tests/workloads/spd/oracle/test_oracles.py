@@ -1,4 +1,7 @@
-"""What has to hold for any decomposition, by formulas that import nothing from the code they check."""
+"""What has to hold for any decomposition, by formulas that import nothing from the code they check.
+
+They go through `patching` of perfsweep.workloads.spd.variants.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One iteration after another: what is due when, what is counted, and what a row says."""
+"""One iteration after another: what is due when, what is counted, and what a row says.
+
+It goes through `reference` and `workload` of perfsweep.workloads.spd, and `loading` of
+perfsweep.workloads.spd.data.
+"""
 
 from __future__ import annotations
 

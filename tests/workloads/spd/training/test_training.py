@@ -1,4 +1,7 @@
-"""The loop: pieces of a batch, resuming, saving, logging, evaluating, and the target that it all is about."""
+"""The loop: pieces of a batch, resuming, saving, logging, evaluating, and the target that it all is about.
+
+It goes through `reference` and `workload` of perfsweep.workloads.spd.
+"""
 
 from __future__ import annotations
 
