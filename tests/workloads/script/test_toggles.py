@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from declared import described, lines
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Device, LevelValue, Parity
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.changes.change import never, nothing
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.toggles import EVERY, apply, counters, obstacles
+from perfsweep.workloads.script.toggles import CHANGES, EVERY, apply, counters, obstacles
 from perfsweep.workloads.script.watched import Watched
 
 Set = Callable[..., Scene]
@@ -117,3 +119,46 @@ def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(sce
     )
     assert {"amp", "amp=bf16", "optimizer=fused", "threads=2"} & found.keys() == set()
     assert found["zero_grad"].startswith("train.py does not call zero_grad")
+
+
+DECLARED = """
+amp off: bf16/fp16 (low_precision_ops tolerance first_gradient<0.1 losses<0.02 parameters<0.05 told)
+tf32 off: on (tf32_iterations tolerance first_gradient<0.03 losses<0.005 parameters<0.03 no old GPU, CPU,
+    bare CPU told)
+compile off: default (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 no bare CPU told),
+    reduce_overhead (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 no CPU, bare CPU
+    told), max_autotune (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 no bare CPU
+    autotunes told)
+optimizer default: foreach/fused (ops losses<0.001 parameters<0.02 told)
+cudnn_benchmark off: on (benchmarked_iterations losses<0.001 parameters<0.02 no CPU, bare CPU told)
+channels_last off: on (channels_last_inputs first_gradient<0.005 losses<0.001 parameters<0.02 told)
+sdpa default: flash/math (attention_kernels losses<0.001 parameters<0.02 told), efficient/cudnn
+    (attention_kernels losses<0.001 parameters<0.02 no CPU, bare CPU told)
+num_workers default, any integer from 0 to 64 (loader_workers stochastic losses<0.05 told): 0/2/4
+    (loader_workers stochastic losses<0.05 told)
+pin_memory off: on (pinned_batches no CPU, bare CPU told)
+persistent_workers off: on (persistent_batches told)
+prefetch_factor default, any integer from 1 to 64 (batches_ahead told): 4 (batches_ahead told)
+non_blocking off: on (unwaited_copies no CPU, bare CPU told)
+zero_grad default: zero (ops), none (ops told)
+grad_checkpointing off: on (saved_bytes told)
+threads default, any integer from 1 to 256 (threads losses<0.001 parameters<0.02 told): 1 (threads
+    losses<0.001 parameters<0.02 told)
+gc automatic, owns_collector: frozen (frozen_iterations told), off (uncollected_iterations told)
+data loaded, ideal_loader: cached (kept_batches)
+"""
+"""Baseline, then each level: its witness, class and bounds, and where it cannot act."""
+
+
+def test_every_level_declares_what_it_changes_and_where_it_acts() -> None:
+    assert described(EVERY) == lines(DECLARED)
+
+
+def test_every_toggle_acts_when_its_change_can_and_obstacles_that_show_later_are_asked_for() -> None:
+    loaders = {"num_workers", "pin_memory", "prefetch_factor", "persistent_workers"}
+    before = {name for name, one in CHANGES.items() if one.prepare is not nothing}
+    assert before == {*loaders, "amp", "optimizer", "data"}
+    at_mark = {name for name, one in CHANGES.items() if one.begin is not nothing}
+    assert at_mark == {one.name for one in EVERY} - before | {"amp"}
+    late = {name for name, one in CHANGES.items() if one.late_obstacle is not never}
+    assert late == {*loaders, "compile", "zero_grad"}
