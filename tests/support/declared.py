@@ -27,7 +27,7 @@ DEVICES = {
     "old GPU": Device("cuda", 1, "V100", 2**34, (7, 0), 2, True),
     "GPU": Device("cuda", 1, "H100", 80 * 2**30, (9, 0), 2, True),
     "CPU": Device(compiler=True),
-    "bare CPU": Device(),
+    "CPU without a compiler": Device(),
 }
 
 
@@ -36,39 +36,31 @@ def lines(table: str) -> list[str]:
     return [" ".join(one.split()) for one in table.replace("\n ", " ").splitlines() if one]
 
 
-def described(toggles: Iterable[Toggle]) -> list[str]:
+def described(toggles: Iterable[Toggle]) -> Iterator[str]:
     """What each toggle declares, in a line: its baseline and section, then levels, alike ones together."""
-    return [" ".join(_of_toggle(toggle)) for toggle in toggles]
-
-
-def _of_toggle(one: Toggle) -> Iterator[str]:
-    owns = [word for word in ("owns_collector", "owns_allocator", "ideal_loader") if getattr(one, word)]
-    numbers = f"{one.numbers} ({_of_level(one.numbers.like)})" if one.numbers else ""
-    yield ", ".join(filter(None, [f"{one.name} {_value(one.levels[0])}", one.source, *owns, numbers])) + ":"
-    alike: dict[str, list[str]] = {}
-    for level in one.levels[1:]:
-        alike.setdefault(_of_level(level), []).append(str(level.value))
-    yield ", ".join(f"{'/'.join(values)} ({what})" for what, values in alike.items())
-
-
-def _value(level: Level) -> str:
-    rest = _of_level(level)
-    return f"{level.value} ({rest})" if rest else str(level.value)
+    for one in toggles:
+        owns = [word for word in ("owns_collector", "owns_allocator", "ideal_loader") if getattr(one, word)]
+        numbers = f"{one.numbers} {_of_level(one.numbers.like)}" if one.numbers else ""
+        first = f"{one.name} {one.levels[0].value} {_of_level(one.levels[0])}".strip()
+        alike: dict[str, list[str]] = {}
+        for level in one.levels[1:]:
+            alike.setdefault(_of_level(level), []).append(str(level.value))
+        rest = ", ".join(f"{'/'.join(values)} ({what})" for what, values in alike.items())
+        yield f"{', '.join(filter(None, [first, one.source, *owns, numbers]))}: {rest}"
 
 
 def _of_level(level: Level) -> str:
-    missing = [name for name, device in DEVICES.items() if level.unsupported(device)]
+    acts = [name for name, device in DEVICES.items() if not level.unsupported(device)]
     parts = [
-        level.witness or "",
+        level.witness,
         level.parity.value if level.parity is not Parity.EXACT else "",
-        " ".join(f"{name}<{bound:g}" for name, bound in level.bounds.items()),
+        *(f"{name}<{bound:g}" for name, bound in level.bounds.items()),
         *(f"{name}={'|'.join(map(str, values))}" for name, values in level.requires.items()),
         *(f"{name}!{'|'.join(map(str, values))}" for name, values in level.conflicts.items()),
-        f"no {', '.join(missing)}" if missing else "",
+        f"on {' and '.join(acts)}" if len(acts) < len(DEVICES) else "",
         "autotunes" if level.autotunes else "",
         f"commits {level.commit_every}" if level.commit_every else "",
-        "refusable" if level.refused is not Level.refused else "",
-        "loosened" if level.loosened is not Level.loosened else "",
+        *(word for word in ("refused", "loosened") if getattr(level, word) is not getattr(Level, word)),
         "told" if level.in_code else "",
     ]
     return " ".join(filter(None, parts))

@@ -1,8 +1,6 @@
-"""The script's own W&B follows perfsweep's switch.
+"""The script's own W&B follows perfsweep's switch."""
 
-It goes through `tracker` of perfsweep.workloads.script.
-"""
-
+# Drives `tracker` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import os

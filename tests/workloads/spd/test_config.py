@@ -69,6 +69,9 @@ def test_a_network_of_ones_own_is_named_with_its_data_and_modules(
         SpdConfig(**{**OWN, **changed})
 
 
+TOY_TERMS = ("minimality", "stochastic", "stochastic_layerwise")
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -79,6 +82,11 @@ def test_a_network_of_ones_own_is_named_with_its_data_and_modules(
         ({"resume": "c.pt", "values_path": "v"}, "values_path"),
         ({"preset": "tms_5-2", "seq_len": 1}, "seq_len"),
         ({"vectors_path": "v.npy"}, "vectors_path"),
+        ({"preset": "lm_9l"}, "preset"),
+        ({"beta": math.nan}, "beta"),
+        ({"sigmoid": "swish_hard"}, "sigmoid"),
+        ({"sigmoid": "leaky"}, "sigmoid"),
+        ({"preset": "tms_5-2", "coefficients": dict.fromkeys(TOY_TERMS, 0.0)}, "coefficients"),
     ],
 )
 def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], named: str) -> None:
@@ -103,6 +111,8 @@ def test_a_term_that_a_recipe_lacks_is_searched_for_in_one_step() -> None:
 @pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
 def test_a_coefficient_is_a_number_from_zero(value: float) -> None:
     SpdConfig(coefficients={"pgd": 0.0})
+    with pytest.raises(ConfigError, match="recon is no term; choose from faithfulness"):
+        SpdConfig(coefficients={"recon": 1.0})
     with pytest.raises(ConfigError, match=rf"coefficients: pgd={value} must be a number from 0"):
         SpdConfig(coefficients={"pgd": value})
 

@@ -1,9 +1,6 @@
-"""Anybody's network as a target: what it must be, what is refused, and that every exact form agrees on it.
+"""Anybody's network as a target: what it must be, what is refused, and that every exact form agrees on it."""
 
-It goes through `declaration` of perfsweep.workloads.spd, and `wrapped_modules` of
-perfsweep.workloads.spd.maths.
-"""
-
+# Drives `declaration` of perfsweep.workloads.spd, and `wrapped_modules` of perfsweep.workloads.spd.maths.
 from __future__ import annotations
 
 from typing import Any

@@ -38,6 +38,8 @@ ROUTES = {
         d = os.open('new.txt', os.O_CREAT | os.O_WRONLY)
         os.write(d, b'x')
         os.close(d)
+        opened = open('there.txt', opener=lambda file, flags: os.open(file, flags))
+        assert opened.name == 'there.txt' and not os.get_inheritable(opened.fileno())
         assert Path('new.txt').read_bytes() == b'x'
         """,
     "folder": """
@@ -45,6 +47,17 @@ ROUTES = {
         os.makedirs('out/deep', exist_ok=True)
         open('out/deep/x', 'w')
         assert os.listdir('out/deep') == ['x'] and 'out' in os.listdir('.') and 'there.txt' in os.listdir()
+        with os.scandir(b'out') as entries:
+            seen = [(e.name, e.path, e.is_dir(), e.is_file()) for e in entries]
+        assert seen == [(b'deep', b'out/deep', True, False)]
+        (one,) = os.scandir('out/deep')
+        assert (one.name, os.fspath(one), one.is_dir(), one.is_file()) == ('x', 'out/deep/x', False, True)
+        assert one.stat().st_size == 0 and one.inode() == os.stat('out/deep/x').st_ino
+        assert [e.name for e in os.scandir('full') if e.is_symlink()] == ['latest']
+        for wrong in (lambda: os.rmdir('out'), lambda: os.rename('full', 'out')):
+            try: wrong()
+            except OSError as error: assert error.errno == errno.ENOTEMPTY
+            else: raise SystemExit('gone')
         """,
     "remove": """
         os.remove('there.txt')
@@ -141,7 +154,7 @@ ROUTES = {
         """,
 }
 
-IMPORTS = "import glob, os, shutil, sqlite3, torch, numpy as np\nfrom pathlib import Path\n"
+IMPORTS = "import errno, glob, os, shutil, sqlite3, torch, numpy as np\nfrom pathlib import Path\n"
 
 
 @pytest.fixture

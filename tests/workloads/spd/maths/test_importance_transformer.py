@@ -2,9 +2,9 @@
 
 `plain` follows the published description by sums over heads, positions and features; it imports nothing from
 what it checks.
-It goes through `importance_transformer` and `decomposition` of perfsweep.workloads.spd.maths.
 """
 
+# Drives `importance_transformer` and `decomposition` of perfsweep.workloads.spd.maths.
 from __future__ import annotations
 
 import math

@@ -2,10 +2,9 @@
 
 `Reference` knows V, U, importances and the batch of an iteration; it computes masked outputs, losses and the
 moves of the sources by itself, and imports nothing from what it checks.
-It goes through `masked_passes` of perfsweep.workloads.spd.maths, and `masking` of
-perfsweep.workloads.spd.variants.
 """
 
+# Drives `masked_passes` of perfsweep.workloads.spd.maths, and `masking` of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 import copy

@@ -1,8 +1,6 @@
-"""What has to hold for any decomposition, by formulas that import nothing from the code they check.
+"""What has to hold for any decomposition, by formulas that import nothing from the code they check."""
 
-They go through `patching` of perfsweep.workloads.spd.variants.
-"""
-
+# Drives `patching` of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 import pytest

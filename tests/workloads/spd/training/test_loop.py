@@ -1,9 +1,6 @@
-"""One iteration after another: what is due when, what is counted, and what a row says.
+"""One iteration after another: what is due when, what is counted, and what a row says."""
 
-It goes through `reference` and `workload` of perfsweep.workloads.spd, and `loading` of
-perfsweep.workloads.spd.data.
-"""
-
+# Drives `reference` and `workload` of perfsweep.workloads.spd, and `loading` of perfsweep.workloads.spd.data.
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -87,6 +84,16 @@ def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
     now[0] += 4.0
     run(again, 2)
     assert (rows[2]["step"], rows[2]["perf/step_ms"]) == (6, 2000.0)
+
+
+def test_what_components_leave_over_is_exact_whatever_products_are_computed_in(start) -> None:
+    arm = start(config=SMALL, amp="bf16").arm
+    pairs = arm.decomposition.operands()
+    exact = arm.deltas(pairs)
+    with arm.autocast:
+        inside = arm.deltas(pairs)
+        assert (pairs[arm.names[0]].V @ pairs[arm.names[0]].U).dtype == torch.bfloat16
+    assert all(torch.equal(inside[name], exact[name]) for name in arm.names) and len(inside) == 2
 
 
 def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:
