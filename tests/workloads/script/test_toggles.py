@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.changes import attention_kernels
 from perfsweep.workloads.script.changes.change import never, nothing
 from perfsweep.workloads.script.changes.scene import Scene
 from perfsweep.workloads.script.toggles import CHANGES, EVERY, apply, counters, obstacles
@@ -157,3 +158,14 @@ def test_every_toggle_acts_when_its_change_can_and_obstacles_that_show_later_are
     assert at_mark == {one.name for one in EVERY} - before | {"amp"}
     late = {name for name, one in CHANGES.items() if one.late_obstacle is not never}
     assert late == {*loaders, "compile", "zero_grad"}
+
+
+def test_kernels_of_attention_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_kernels, "enabled_kernels", lambda: (True, False, True, True))
+    seen = attention_kernels.AttentionKernels()
+    assert [seen.code(compiled) for compiled in (False, True)] == [0, 16 * (1 + 4 + 8)]
+    for kinds, code in (({"flash"}, 1), ({"efficient"}, 2), ({"flash", "cudnn"}, 5)):
+        seen.after = kinds
+        assert seen.code(compiled=False) == code
+    seen.first_mark()
+    assert seen.before == {"flash", "cudnn"} and seen.code(compiled=False) == 8
