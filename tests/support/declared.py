@@ -23,11 +23,12 @@ def faults(toggles: Sequence[Toggle], package: ModuleType, unseen: Collection[st
     return found
 
 
+# A GPU of before tensor cores and a newer one, the host, and the host without a compiler.
 DEVICES = {
-    "old GPU": Device("cuda", 1, "V100", 2**34, (7, 0), 2, True),
-    "GPU": Device("cuda", 1, "H100", 80 * 2**30, (9, 0), 2, True),
-    "CPU": Device(compiler=True),
-    "CPU without a compiler": Device(),
+    "old": Device("cuda", 1, "V100", 2**34, (7, 0), 2, True),
+    "gpu": Device("cuda", 1, "H100", 80 * 2**30, (9, 0), 2, True),
+    "cpu": Device(compiler=True),
+    "bare": Device(),
 }
 
 
@@ -57,7 +58,7 @@ def _of_level(level: Level) -> str:
         *(f"{name}<{bound:g}" for name, bound in level.bounds.items()),
         *(f"{name}={'|'.join(map(str, values))}" for name, values in level.requires.items()),
         *(f"{name}!{'|'.join(map(str, values))}" for name, values in level.conflicts.items()),
-        f"on {' and '.join(acts)}" if len(acts) < len(DEVICES) else "",
+        f"on {'+'.join(acts)}" if len(acts) < len(DEVICES) else "",
         "autotunes" if level.autotunes else "",
         f"commits {level.commit_every}" if level.commit_every else "",
         *(word for word in ("refused", "loosened") if getattr(level, word) is not getattr(Level, word)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -60,25 +59,18 @@ def test_of_several_marks_every_nth_counts() -> None:
     assert found == [3, 6]
 
 
-class Heard(defaultdict):
-    """Listeners by the event that they are told of."""
-
-
 @pytest.mark.parametrize(
     ("iteration", "listened", "told"),
     [
-        ("optimizer.step", {"over"}, "an optimiser's step"),
-        ("backward", {"after_backward"}, "backward"),
-        ("loader", {"before_batch"}, "a batch"),
-        ("marks", set(), "perfsweep.mark()"),
+        *(("optimizer.step", {"over"}, "an optimiser's step"), ("loader", {"before_batch"}, "a batch")),
+        *(("backward", {"after_backward"}, "backward"), ("marks", set(), "perfsweep.mark()")),
         ("train:step", set(), "train:step"),
     ],
 )
 def test_a_kind_of_end_is_listened_to_where_it_is_seen(iteration: str, listened: set, told: str) -> None:
-    heard: Any = Heard(list)
-    vars(heard).update({name: heard[name] for name in ("over", "after_backward", "before_batch")})
+    heard: Any = SimpleNamespace(over=[], after_backward=[], before_batch=[])
     with ExitStack() as undo:
         marks.install(iteration, heard, ends, undo)  # type: ignore[arg-type]
-        assert {name for name, listeners in heard.items() if listeners} == listened
+        assert {name for name, listeners in vars(heard).items() if listeners} == listened
         assert explicit_marks.arrived is (ends if iteration == "marks" else None)
     assert explicit_marks.arrived is None and marks.ends_of(iteration) == told

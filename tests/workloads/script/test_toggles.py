@@ -120,26 +120,26 @@ def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(sce
 
 DECLARED = """
 amp off: bf16/fp16 (low_precision_ops tolerance first_gradient<0.1 losses<0.02 parameters<0.05 told)
-tf32 off: on (tf32_iterations tolerance first_gradient<0.03 losses<0.005 parameters<0.03 on GPU told)
-compile off: default (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on old GPU and GPU
-    and CPU told), reduce_overhead (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on old
-    GPU and GPU told), max_autotune (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on
-    old GPU and GPU and CPU autotunes told)
+tf32 off: on (tf32_iterations tolerance first_gradient<0.03 losses<0.005 parameters<0.03 on gpu told)
+compile off: default (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on old+gpu+cpu told),
+  reduce_overhead (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on old+gpu told),
+  max_autotune (compiled_graphs first_gradient<0.005 losses<0.001 parameters<0.02 on old+gpu+cpu autotunes
+  told)
 optimizer default: foreach/fused (ops losses<0.001 parameters<0.02 told)
-cudnn_benchmark off: on (benchmarked_iterations losses<0.001 parameters<0.02 on old GPU and GPU told)
+cudnn_benchmark off: on (benchmarked_iterations losses<0.001 parameters<0.02 on old+gpu told)
 channels_last off: on (channels_last_inputs first_gradient<0.005 losses<0.001 parameters<0.02 told)
 sdpa default: flash/math (attention_kernels losses<0.001 parameters<0.02 told), efficient/cudnn
-    (attention_kernels losses<0.001 parameters<0.02 on old GPU and GPU told)
+  (attention_kernels losses<0.001 parameters<0.02 on old+gpu told)
 num_workers default, any integer from 0 to 64 loader_workers stochastic losses<0.05 told: 0/2/4
-    (loader_workers stochastic losses<0.05 told)
-pin_memory off: on (pinned_batches on old GPU and GPU told)
+  (loader_workers stochastic losses<0.05 told)
+pin_memory off: on (pinned_batches on old+gpu told)
 persistent_workers off: on (persistent_batches told)
 prefetch_factor default, any integer from 1 to 64 batches_ahead told: 4 (batches_ahead told)
-non_blocking off: on (unwaited_copies on old GPU and GPU told)
+non_blocking off: on (unwaited_copies on old+gpu told)
 zero_grad default: zero (ops), none (ops told)
 grad_checkpointing off: on (saved_bytes told)
-threads default, any integer from 1 to 256 threads losses<0.001 parameters<0.02 told: 1 (threads
-    losses<0.001 parameters<0.02 told)
+threads default, any integer from 1 to 256 threads losses<0.001 parameters<0.02 told: 1 (threads losses<0.001
+  parameters<0.02 told)
 gc automatic, owns_collector: frozen (frozen_iterations told), off (uncollected_iterations told)
 data loaded, ideal_loader: cached (kept_batches)
 """
