@@ -51,7 +51,11 @@ def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
 
 
 def test_an_iteration_marks_its_phases_in_their_order(start) -> None:
-    start(config=SMALL).step(clock := PhaseNames())
+    for own, passes in (({"losses": "forward"}, (3, 6, 0)), ({}, (3, 6, 1))):
+        workload = start(config={**SMALL, **own})
+        workload.step(clock := PhaseNames())
+        counts = workload.counters()
+        assert tuple(counts[name] for name in ("masked_passes", "masked_modules", "pgd_passes")) == passes
     head, tail = ["data", "transfer", "deltas", "target", "importance"], ["backward", "optimizer", "logging"]
     assert clock.names[:5] == head and clock.names[-3:] == tail
     assert all(name.startswith("loss_") for name in clock.names[5:-3]) and len(clock.names) > 9
