@@ -36,12 +36,22 @@ EDGES: list[tuple[str, Any, Any]] = [
     ("sampling", "binomial", "other"),
     ("dtype", "float64", "other"),
 ]
+SAID = {
+    **dict.fromkeys(("batch_size", "components", "eval_batches"), "a whole number from 1"),
+    **dict.fromkeys(("steps", "eval_every"), "a whole number from 0"),
+    "lr": "a number above 0",
+    "beta": "a number from 0",
+    "anneal_to": "a number from 0 to 1",
+    "dtype": "one of float32, float64",
+    "hidden": "a list of whole numbers from 1",
+}
 
 
 @pytest.mark.parametrize(("name", "last", "beyond"), EDGES)
 def test_the_last_value_that_can_be_used_is_and_the_next_is_not(name: str, last: Any, beyond: Any) -> None:
     assert getattr(SpdConfig(**{name: last}), name) == last
-    with pytest.raises(ConfigError, match=rf"^workload\.{name}=.* cannot be used: it must be "):
+    rule = rf"^workload\.{name}=.* cannot be used: it must be {SAID.get(name, '.*')}$"
+    with pytest.raises(ConfigError, match=rule):
         SpdConfig(**{name: beyond})
 
 
