@@ -110,6 +110,11 @@ def test_closures_and_updates_within_updates_are_one_update(watched: Watched) ->
     assert done == [optimiser, optimiser] and watched.counts["optimizer_steps"] == 2
     LBFGS([weight], max_iter=2).step(closure)
     assert watched.closures == {"Twice", "LBFGS"}
+    over: list[Any] = []  # told of updates within a backward pass once it has returned
+    watched.over.append(over.append)
+    weight.register_post_accumulate_grad_hook(lambda _: over.append((optimiser.step(), optimiser.step())))
+    weight.sum().backward()
+    assert over == [(None, None), (id(optimiser),)]
 
 
 def digest(batch: int, rows: torch.Tensor = ROWS) -> str:
