@@ -1,5 +1,6 @@
 """Where a script makes its loaders and optimisers, resets its gradients and calls its models."""
 
+# Drives `call_sites`, `sight` and `user_files` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import sys

@@ -63,6 +63,17 @@ def scene(**facts: Any) -> Any:
 
 RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
     (attention.obstacle, "math", {"attention": SimpleNamespace(before=0)}, "is not seen to call scaled_dot"),
+    (attention.obstacle, "math", {}, None),
+    (attention.obstacle, "math", {"reasons": {"sdpa": "chooses"}}, "chooses itself"),
+    (compilation.obstacle, "default", {}, None),
+    (compilation.obstacle, "default", {"modules": []}, "calls no module with parameters"),
+    (compilation.late_obstacle, "default", {"drops": {False}, "backward_calls": 2}, None),
+    (compilation.late_obstacle, "reduce_overhead", {"levels": {"zero_grad": "zero"}}, "zeroes gradients"),
+    (copies.obstacle, "on", {}, None),
+    (kept.obstacle, "kept", {}, None),
+    (recomputation.obstacle, "on", {"reasons": {"grad_checkpointing": "recomputes"}}, "recomputes itself"),
+    (recomputation.obstacle, "on", {"modules": []}, "calls no module with parameters"),
+    (updates.obstacle, "fused", {"made": [torch.optim.LBFGS(HALF.parameters())]}, "has no optimiser with a"),
     (autocasting.obstacle, "bf16", {"reasons": {"amp": "autocasts"}}, "autocasts itself"),
     (autocasting.obstacle, "bf16", {"modules": [HALF]}, "keeps its parameters in 16 bits itself"),
     (autocasting.obstacle, "bf16", {"modules": [HALF, IMAGES]}, None),

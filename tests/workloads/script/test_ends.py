@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from perfsweep.workloads.script import marks
+from perfsweep.workloads.script import explicit_marks, marks
 
 
 def ends(order: str, made: str = "") -> list[int]:
@@ -56,3 +57,20 @@ def test_of_several_marks_every_nth_counts() -> None:
     for number in range(1, 8):  # noqa: B007 - the mark reads it
         every()
     assert found == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("iteration", "listened", "told"),
+    [
+        *(("optimizer.step", {"over"}, "an optimiser's step"), ("loader", {"before_batch"}, "a batch")),
+        *(("backward", {"after_backward"}, "backward"), ("marks", set(), "perfsweep.mark()")),
+        ("train:step", set(), "train:step"),
+    ],
+)
+def test_a_kind_of_end_is_listened_to_where_it_is_seen(iteration: str, listened: set, told: str) -> None:
+    heard: Any = SimpleNamespace(over=[], after_backward=[], before_batch=[])
+    with ExitStack() as undo:
+        marks.install(iteration, heard, ends, undo)  # type: ignore[arg-type]
+        assert {name for name, listeners in vars(heard).items() if listeners} == listened
+        assert explicit_marks.arrived is (ends if iteration == "marks" else None)
+    assert explicit_marks.arrived is None and marks.ends_of(iteration) == told

@@ -1,7 +1,9 @@
 """What a script prints is bounded, and its last words are heard."""
 
+# Drives `program` of perfsweep.workloads.script.
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,14 @@ def test_a_script_that_ends_itself_is_quoted(
 ) -> None:
     with pytest.raises(ConfigError, match=message), started(tmp_path, text):
         pass
+
+
+def test_the_first_bytes_pass_at_once_and_the_last_when_it_ends() -> None:
+    shown = io.BytesIO()
+    bounded = output.Bounded(shown, 4, 3)
+    assert [bounded.write(data) for data in (b"abc", b"defg", b"hi", b"jklmn")] == [3, 4, 2, 5]
+    assert shown.getvalue() == b"abcd" and bounded.last == b"abcdefghijklmn"
+    assert (bounded._left_out, bounded._late_bytes, [*bounded._late]) == (7, 3, [b"lmn"])
+    bounded.end()
+    bounded.write(b"opqr")  # of a logger that still has it
+    assert shown.getvalue() == b"abcd\n... 0.0 MB left out ...\nlmnopq"

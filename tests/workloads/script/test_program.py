@@ -1,5 +1,6 @@
 """A script under control: its process is its own, and the trial finds its own again at every mark."""
 
+# Drives `program`, `thread_state`, `marks` and `workload` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import gc
@@ -19,6 +20,7 @@ def test_a_script_sees_what_a_plain_interpreter_gives_it(start: Start, write: Wr
     head = """
 import neighbour, os, sys
 seen = __name__, __file__, sys.argv, os.getcwd(), sys.path[0], sys.modules["__main__"].net is net
+assert __package__ is __spec__ is __cached__ is None
 """
     write("VALUE = 1", "neighbour.py")
     file = write(loop(head=head))
@@ -71,6 +73,11 @@ for _ in range(1000):
             "torch.autocast('cpu')",
             "assert torch.is_autocast_enabled('cpu')",
             "not torch.is_autocast_enabled('cpu')",
+        ),
+        (
+            "torch.device('meta'), torch.device('cpu')",
+            "assert torch.empty(1).device.type == 'cpu'",
+            "torch._C._len_torch_function_stack() == 0",
         ),
         (
             "torch.utils._python_dispatch._disable_current_modes()",

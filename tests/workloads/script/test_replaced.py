@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script.replaced import MAIN, Replacements
+from perfsweep.workloads.script.replaced import MAIN, Replacements, imported
 
 
 @pytest.fixture
@@ -83,3 +83,10 @@ def test_a_name_that_a_module_does_not_have_is_refused(modules, target: str) -> 
     with ExitStack() as undo, pytest.raises(ConfigError, match=f"replace: rp_early has no {target[9:]}$"):
         Replacements({target: twice}, "train").install(undo)
         importlib.import_module("rp_early")
+
+
+def test_what_is_put_in_place_is_imported_by_its_name() -> None:
+    assert imported("pathlib:Path.home")(None) == Path.home
+    for target in ("pathlib:Path.nowhere", "no_module_of_that_name:f"):
+        with pytest.raises(ConfigError, match=rf"^replace: {target} cannot be found \("):
+            imported(target)(None)

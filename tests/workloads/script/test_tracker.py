@@ -1,5 +1,6 @@
 """The script's own W&B follows perfsweep's switch."""
 
+# Drives `tracker` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import os

@@ -10,6 +10,7 @@ from loops import LOOP
 from scripted import run, started
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script import user_files
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused
 
 WRITES = {
@@ -86,6 +87,19 @@ def test_the_trial_itself_may_write_between_marks_and_afterwards(folder: Path) -
         (folder / "ours.txt").unlink()
         assert script._guard.refused == {}
     assert (folder / "ours.txt").write_text("x")
+
+
+@pytest.mark.parametrize(("most", "told"), [(4, ["full/late.txt"]), (3, [])])
+def test_what_became_of_writes_is_told_by_four_names_and_what_lies_there_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, told: list[str]
+) -> None:
+    monkeypatch.setattr(user_files, "MOST_LOOKED_AT", most)  # two files above, two below
+    with started(folder, f"for n in range(6): open(f'full/{{n}}.txt', 'w')\n{LOOP}") as script:
+        (folder / "full/late.txt").write_text("written by native code")
+        first = ", ".join(f"full/{number}.txt (train.py:1)" for number in range(4))
+        past = [f"{name}: into the script's own folder, by native code or another program" for name in told]
+        gone = f"{first} and 2 more: into a folder of the trial's own, which goes with it"
+        assert script.sight().writes == [gone, *past]
 
 
 def test_the_nearest_folder_decides(tmp_path: Path) -> None:

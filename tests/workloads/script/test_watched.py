@@ -110,6 +110,11 @@ def test_closures_and_updates_within_updates_are_one_update(watched: Watched) ->
     assert done == [optimiser, optimiser] and watched.counts["optimizer_steps"] == 2
     LBFGS([weight], max_iter=2).step(closure)
     assert watched.closures == {"Twice", "LBFGS"}
+    over: list[Any] = []  # told of updates within a backward pass once it has returned
+    watched.over.append(over.append)
+    weight.register_post_accumulate_grad_hook(lambda _: over.append((optimiser.step(), optimiser.step())))
+    weight.sum().backward()
+    assert over == [(None, None), (id(optimiser),)]
 
 
 def digest(batch: int, rows: torch.Tensor = ROWS) -> str:
@@ -153,6 +158,11 @@ def test_tensors_are_found_in_what_libraries_give_as_batches() -> None:
     assert [*tensors_of([{"a": ONE}, (Encoding(), "text", 3)])] == [ONE, TWO]
     assert [*tensors_of(Pair(ONE, TWO))] == [ONE, TWO]
     assert len([*tensors_of(graphs(2))]) == 2
+    assert [*tensors_of([nn.Linear(2, 2), Pair])] == []
+    nested: Any = ONE
+    for depth in range(1, 6):  # four objects within one another are looked into
+        nested = SimpleNamespace(inner=nested)
+        assert [*tensors_of([nested])] == ([ONE] if depth <= 4 else [])
 
 
 @pytest.mark.parametrize(
@@ -164,6 +174,10 @@ def test_tensors_are_found_in_what_libraries_give_as_batches() -> None:
         (pack_sequence([torch.zeros(5), torch.zeros(2)]), 2, 2),
         ({"tokens": torch.zeros(57), "offsets": torch.zeros(8)}, 8, 8),
         ((torch.zeros(7, 4), torch.zeros(7)), 8, 7),  # the last batch of an epoch
+        ((torch.zeros(9, 4), torch.zeros(9)), 1, 9),  # of a data set that gives whole batches
+        (([1, 2, 3], ["a"]), None, 2),
+        ("abc", None, 0),
+        (3, 2, 2),
     ],
 )
 def test_examples_are_counted_by_what_a_batch_says_and_its_lengths(

@@ -1,5 +1,6 @@
 """What a script is as a workload: from its text and configuration, and from some iterations of it."""
 
+# Drives `watched` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import sys
@@ -63,6 +64,9 @@ def test_progress_is_examples_or_what_an_iteration_is_said_to_be(
 ) -> None:
     script = start(write(loop(head=LOADED, step=FROM_LOADER)), **fields)
     assert script.progress() == 0
+    assert script.numbers() == {"last_loss": float(script._watched.losses[0])} == script.numbers()
+    script._watched.losses.clear()
+    assert script.numbers() == {}
     assert run(script, 4).progress() == 4 * each
     assert script.counters()["iterations"] == 4
 

@@ -1,5 +1,6 @@
 """Trainings as they are put together: paths that agree, where one begins, and what cannot go together."""
 
+# Drives `patching` of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.maths import losses
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
@@ -48,6 +50,11 @@ def test_a_seed_decides_on_values_masks_and_batches(start, run) -> None:
     for name, value in values(first).items():
         assert torch.equal(value, values(same)[name])
     assert any(not torch.equal(value, values(other)[name]) for name, value in values(first).items())
+
+
+def test_an_embedding_takes_the_importances_that_read_activations(start) -> None:
+    with pytest.raises(ConfigError, match="embed is an embedding and takes only mlp"):
+        start(config={"modules": ["embed"]})
 
 
 def faithfulness(workload: Spd) -> float:

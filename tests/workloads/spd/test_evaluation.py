@@ -121,8 +121,13 @@ def test_figures_are_the_same_in_a_second_look_and_whatever_computes_them(figure
     assert [other[name] for name in first] == pytest.approx(list(first.values()), rel=1e-3, abs=1e-5)
 
 
-def test_a_toy_is_told_how_many_importances_are_wrong(figures) -> None:
+def test_a_toy_is_told_how_many_importances_are_wrong(figures, monkeypatch) -> None:
     found, workload = figures(1.5, TOY)
+    asked, moment = list[torch.Tensor](), workload.arm.moment
+    with monkeypatch.context() as patch:
+        patch.setattr(workload.arm, "moment", lambda *given: asked.append(given[0]) or moment(*given))
+        assert set(evaluation.one_feature_importances(workload.arm)) == {"linear1", "linear2"}
+    assert torch.equal(asked[0], 0.75 * torch.eye(5))
     assert found["eval/toy/ci_errors"] == 5 * 20 - 5  # of those, one for each feature is right
     assert not any(name.startswith("eval/ce") for name in found)
     _, plain, cut = without_weights(workload)

@@ -1,5 +1,6 @@
 """What a person takes home: files that others read, and from which a training goes on as if never ended."""
 
+# Drives `named_files` and `declaration` of perfsweep.workloads.spd when a training is planned.
 from __future__ import annotations
 
 import copy

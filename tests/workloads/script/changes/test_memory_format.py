@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import copies, memory_format
 from perfsweep.workloads.script.changes.change import wrap
 
@@ -87,6 +88,30 @@ def test_only_copies_from_pinned_memory_return_at_once(
         assert copy(torch.zeros(2)).is_cuda == counted
     assert [options.get("non_blocking", False) for options in seen] == [not waits]
     assert counts["unwaited_copies"] == (0 if waits else counted)
+    assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "pinned", "arrives", "given", "noted"),
+    [
+        *((False, True, True, {}, "copy"), (True, True, False, {}, "back")),
+        *((False, False, True, {}, None), (True, True, True, {}, None), (False, True, False, {}, None)),
+        (False, True, True, {"non_blocking": True}, None),
+    ],
+)
+def test_copies_from_pinned_memory_and_back_are_seen_on_a_gpu_until_the_first_mark(
+    cuda: bool, pinned: bool, arrives: bool, given: Any, noted: str | None
+) -> None:
+    sites, one = CallSites(), SimpleNamespace(is_cuda=cuda, is_pinned=lambda: pinned)
+    copied: Any = SimpleNamespace(is_cuda=arrives)
+    with ExitStack() as undo:
+        Tensor.to = lambda tensor, **options: copied  # type: ignore[method-assign, assignment]
+        around: Any = SimpleNamespace(sites=sites, own=SimpleNamespace(until_first_mark=undo))
+        for kind, seen in (("cpu", []), ("cuda", [(noted, "to", ())] if noted else [])):
+            around.device = SimpleNamespace(type=kind)
+            copies.watch(around)
+            assert Tensor.to(one, **given) is copied  # type: ignore[call-overload, arg-type]
+            assert [(site.what, site.called, site.given) for site in sites.found] == seen
     assert "to" not in vars(Tensor) and "cuda" not in vars(Tensor)
 
 

@@ -44,6 +44,10 @@ FUSED = {
         "größe, o = 'naïve – ✓', AdamW(ps, lr=1)  # ✓",
         "größe, o = 'naïve – ✓', AdamW(ps, lr=1, fused=True)  # ✓",
     ),
+    "none": ("o = AdamW()", "o = AdamW(fused=True)"),
+    "names alone": ("o = AdamW(params=ps)", "o = AdamW(params=ps, fused=True)"),
+    "brackets around the last one": ("o = AdamW((ps))", "o = AdamW((ps), fused=True)"),
+    "a comma at the end of a line": ("o = AdamW(ps, lr=1,)", "o = AdamW(ps, lr=1, fused=True,)"),
     "it is passed already": ("o = AdamW(ps, fused=False, lr=1)", "o = AdamW(ps, fused=True, lr=1)"),
 }
 

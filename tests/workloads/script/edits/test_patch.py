@@ -14,7 +14,17 @@ import pytest
 from perfsweep.workloads.script.edits.draft import Patch, unified
 from perfsweep.workloads.script.edits.own_source import line_that_reads
 from perfsweep.workloads.script.edits.patch import patch
-from perfsweep.workloads.script.edits.site import BACK, COPY, FORWARD, LOADER, OPTIMIZER, Holder, Line, Site
+from perfsweep.workloads.script.edits.site import (
+    BACK,
+    COPY,
+    FORWARD,
+    LOADER,
+    OPTIMIZER,
+    RESET,
+    Holder,
+    Line,
+    Site,
+)
 
 FILE = "/home/me/train.py"
 
@@ -102,6 +112,25 @@ def test_the_forward_call_is_put_under_autocast_with_its_result_in_float32() -> 
     assert 'with t.autocast("cpu", dtype=t.bfloat16):' in done.files[FILE].decode()
 
 
+def test_one_kernel_of_attention_is_allowed_where_the_model_is_called() -> None:
+    site = replace(forward(TRAIN), tensor=False)
+    kernel = "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION)"
+    added = ["import torch.nn.attention", f"    with {kernel}:", "        loss = criterion(model(x), y)"]
+    assert lines_added(patched({"sdpa": "efficient"}, site)) == added
+    added[1] = f'    with torch.autocast("cpu", dtype=torch.bfloat16), {kernel}:'
+    assert lines_added(patched({"sdpa": "efficient", "amp": "bf16"}, site)) == added
+
+
+def test_gradients_are_reset_and_copies_wait_as_the_levels_say() -> None:
+    reset = seen(TRAIN, RESET, "zero_grad", positions=("set_to_none",), given=("set_to_none",))
+    for level, value in (("none", True), ("zero", False)):
+        (change,) = patched({"zero_grad": level}, reset).changes
+        assert change.after == f"zero_grad(set_to_none={value})" and change.line == 9
+    done = patched({"non_blocking": "on"}, seen(COPIED, COPY, "x.to"), text=COPIED)
+    assert [one.after for one in done.changes] == ["to(..., non_blocking=True)"]
+    assert not patched({"non_blocking": "off"}, seen(COPIED, COPY, "x.to"), text=COPIED).files
+
+
 COPIED = TRAIN.replace("model(x)", "model(x.to(device))").replace("Net().to(device)", "Net()")
 
 
@@ -119,6 +148,13 @@ def test_a_model_is_compiled_and_laid_out_where_it_has_its_name() -> None:
         "model.compile()",
         "    loss = criterion(model(x.contiguous(memory_format=torch.channels_last)), y)",
     ]
+    text = TRAIN.replace("import torch\n", "import torch as t\n")
+    done = patched({"channels_last": "on"}, forward(text, images=("x", 0)), text=text)
+    assert lines_added(done, text)[0] == "model.to(memory_format=t.channels_last)"
+    text = TRAIN.replace("import torch\n", "").replace("model(x)", "model(x=x[:1] + 1)")
+    assert lines_added(patched({"compile": "default"}, forward(text), text=text), text) == ["model.compile()"]
+    done = patched({"channels_last": "on"}, forward(text, images=("x",)), text=text)
+    assert "model(x=(x[:1] + 1).contiguous(memory_format=torch.channels_last))" in lines_added(done, text)[-1]
     compiled = patched({"compile": "max_autotune"}, forward(TRAIN))
     assert lines_added(compiled) == ['model.compile(mode="max-autotune-no-cudagraphs")']
 
@@ -137,6 +173,30 @@ SENTENCES: dict[str, tuple[dict[str, Any], Site, str, str]] = {
         Site(OPTIMIZER, "AdamW", "/lib/trainer.py", 9, (9, 5), (Line(FILE, 0, 7),), options=("fused",)),
         TRAIN,
         "train.py:7 has AdamW called by a library, trainer.py:9. By hand: AdamW(..., fused=True)",
+    ),
+    "a text that is executed": (
+        {"optimizer": "fused"},
+        Site(OPTIMIZER, "AdamW", "<string>", 1, (1, 5), (Line(FILE, 0, 7),), options=("fused",)),
+        TRAIN,
+        "train.py:7 runs a text as code (exec), which calls AdamW; the text has no line to edit. By hand: ",
+    ),
+    "a model outside of loops": (
+        {"gc": "frozen"},
+        replace(forward(TRAIN), lines=(Line(FILE, 0, 5),)),
+        TRAIN,
+        "train.py:5 is in no loop of yours. By hand: gc.collect() and gc.freeze() before the loop that",
+    ),
+    "a kind of call that was not seen": (
+        {"num_workers": 2},
+        forward(TRAIN),
+        TRAIN,
+        "train.py:8 calls the model: no call that num_workers=2 changes was seen; perfsweep describe script",
+    ),
+    "a toggle without an edit": (
+        {"threads": 2},
+        seen(TRAIN, LOADER, "DataLoader"),
+        TRAIN,
+        "train.py:1 no edit is known for threads=2; perfsweep describe script says what it does",
     ),
     "a notebook's export": (
         {"optimizer": "fused"},

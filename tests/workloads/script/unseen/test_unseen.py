@@ -1,5 +1,7 @@
 """Scripts that no optimiser of theirs shows: updates by hand, and training in processes of their own."""
 
+# Drives `by_hand` and `own_processes` of perfsweep.workloads.script.unseen, and `workload` of
+# perfsweep.workloads.script.
 from __future__ import annotations
 
 import multiprocessing

@@ -38,6 +38,9 @@ ROUTES = {
         d = os.open('new.txt', os.O_CREAT | os.O_WRONLY)
         os.write(d, b'x')
         os.close(d)
+        heir = lambda file, flags: os.set_inheritable(d := os.open(file, flags), True) or d
+        opened = open('there.txt', opener=heir)
+        assert opened.name == 'there.txt' and not os.get_inheritable(opened.fileno())
         assert Path('new.txt').read_bytes() == b'x'
         """,
     "folder": """
@@ -45,6 +48,18 @@ ROUTES = {
         os.makedirs('out/deep', exist_ok=True)
         open('out/deep/x', 'w')
         assert os.listdir('out/deep') == ['x'] and 'out' in os.listdir('.') and 'there.txt' in os.listdir()
+        with os.scandir(b'out') as entries:
+            seen = [(e.name, e.path, e.is_dir(), e.is_file()) for e in entries]
+        assert seen == [(b'deep', b'out/deep', True, False)]
+        os.symlink('x', 'out/deep/last')
+        last, one = sorted(os.scandir('out/deep'), key=lambda e: e.name)
+        assert (one.name, os.fspath(one), one.is_dir(), one.is_symlink()) == ('x', 'out/deep/x', False, False)
+        assert (last.is_symlink(), last.is_file(), last.is_file(follow_symlinks=False)) == (True, True, False)
+        assert one.stat().st_size == 0 and one.inode() == os.stat('out/deep/x').st_ino != last.inode()
+        for wrong in (lambda: os.rmdir('out'), lambda: os.rename('full', 'out')):
+            try: wrong()
+            except OSError as error: assert error.errno == errno.ENOTEMPTY
+            else: raise SystemExit('gone')
         """,
     "remove": """
         os.remove('there.txt')
@@ -141,7 +156,7 @@ ROUTES = {
         """,
 }
 
-IMPORTS = "import glob, os, shutil, sqlite3, torch, numpy as np\nfrom pathlib import Path\n"
+IMPORTS = "import errno, glob, os, shutil, sqlite3, torch, numpy as np\nfrom pathlib import Path\n"
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.spd.data.corpus import corpus_file, markov
+from perfsweep.workloads.spd.data import corpus
+from perfsweep.workloads.spd.data.corpus import corpus_file, induction, markov, standard_library
 from perfsweep.workloads.spd.data.loading import Plan, by_data_loader, by_mapped_file, on_device
 from perfsweep.workloads.spd.data.tokens import BYTE_VOCAB, Rows, decode, read_tokens
 
@@ -68,3 +69,17 @@ def test_a_corpus_is_made_once(tmp_path) -> None:
     before = file.stat().st_mtime_ns
     assert corpus_file("stories", BYTE_VOCAB, 2000, tmp_path).digest == first.digest
     assert file.stat().st_mtime_ns == before
+
+
+def test_other_corpora_are_cut_where_there_is_enough(tmp_path, monkeypatch) -> None:
+    for name, text in (("b.py", "xyz"), ("a.py", "grüße"), ("c.py", "more"), ("a.txt", "none")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(corpus.sysconfig, "get_path", {"stdlib": str(tmp_path)}.__getitem__)
+    assert [decode(standard_library(count)) for count in (9, 10, 12)] == ["grüßexy", "grüßexyz", "grüßexyzmo"]
+    runs = induction(38, 9, period=4)
+    assert (
+        len(runs) == 38 and runs[:32].reshape(4, 2, 4).std(1).max() == 0 < runs[:4].std() and runs.max() < 9
+    )
+    found = corpus_file("induction", 9, 70, tmp_path)
+    assert found.tokens.tolist() == induction(70, 9).tolist() and found.vocab == 9
+    assert (tmp_path / "spd-induction-9-70.bin").is_file()

@@ -50,6 +50,9 @@ def test_ids_take_two_bytes_where_they_fit(vocab: int, kind: str, size: int, tmp
 
 
 def test_a_file_of_nobody_knows_whose_tokenizer_is_taken(tmp_path: Path) -> None:
+    write_tokens(tmp_path / "other.bin", TOKENS, 50, "b" * 64)
+    with pytest.raises(ConfigError, match=r"another tokenizer \(b{12}, the target's is a{12}\)"):
+        read_tokens(tmp_path / "other.bin", 50, "a" * 64)
     write_tokens(tmp_path / "t.bin", TOKENS, 50, "")
     assert len(read_tokens(tmp_path / "t.bin", 50, "a" * 64).tokens) == 4003
     (tmp_path / "t.txt").write_text("ab")

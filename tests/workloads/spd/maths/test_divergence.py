@@ -9,7 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.divergence import CachedKl, Divergence, RecomputedKl, SquaredError
+from perfsweep.workloads.spd.maths.divergence import (
+    CachedKl,
+    Divergence,
+    OfConstants,
+    RecomputedKl,
+    SquaredError,
+)
+from perfsweep.workloads.spd.maths.pass_functions import constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -43,6 +50,8 @@ def test_every_form_has_the_sum_the_mean_and_the_gradient_of_the_definition(form
     assert torch.allclose(gradient, expected)
     assert divergence.mean(prediction).item() == pytest.approx(right.item() / 10)
     assert divergence.normaliser == 10
+    again = OfConstants(*constants_of(divergence), 4)
+    assert again.mean(prediction).item() == pytest.approx(right.item() / 4)
 
 
 def test_squares_are_summed_and_divided_by_elements() -> None:
@@ -50,3 +59,4 @@ def test_squares_are_summed_and_divided_by_elements() -> None:
     prediction = torch.tensor([[1.0, 0.0], [0.0, 4.0]])
     assert divergence.sum(prediction).item() == 4 + 9
     assert divergence.mean(prediction).item() == 13 / 4
+    assert OfConstants(*constants_of(divergence), 2).mean(prediction).item() == 13 / 2

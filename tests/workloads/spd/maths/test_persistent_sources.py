@@ -4,6 +4,7 @@
 moves of the sources by itself, and imports nothing from what it checks.
 """
 
+# Drives `masked_passes` of perfsweep.workloads.spd.maths, and `masking` of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 import copy

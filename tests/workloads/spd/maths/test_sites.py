@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.maths.layers import Conv1D
-from perfsweep.workloads.spd.maths.sites import Site, find_sites
+from perfsweep.workloads.spd.maths.sites import Site, alone, find_sites, together
 
 
 class Odd(nn.Linear):
@@ -74,3 +75,16 @@ def test_an_identity_is_as_wide_as_it_is_said_to_be(target: Any) -> None:
 def test_what_cannot_be_decomposed_is_named(target: Any, patterns: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         find_sites(target, patterns)
+
+
+def test_what_stacks_hold_goes_with_its_module_into_other_stacks() -> None:
+    pair, one = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([5.0, 6.0])
+    held = {("a", "b"): (pair, 10 * pair, 7), ("c",): (one, 10 * one, 7)}
+    plain = {names: [*map(str, parts)] for names, parts in alone(held).items()}
+    rows = {"a": pair[0], "b": pair[1], "c": one}
+    assert plain == {(name,): [str(row), str(10 * row), "7"] for name, row in rows.items()}
+    back = together(alone(held), [("c",), ("b", "a"), ("d",)])
+    assert back["c",] == held["c",] and [*back] == [("c",), ("b", "a")]
+    assert [*map(str, back["b", "a"])] == [str(pair.flip(0)), str(10 * pair.flip(0)), "7"]
+    ids, rest = Site("e", "embedding", 7, 2, 6, None), Site("d", "linear", 2, 3, 4, 0)
+    assert (ids.positions(pair), rest.positions(pair)) == ((2, 2), (2,))

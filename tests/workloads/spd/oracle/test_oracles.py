@@ -1,5 +1,6 @@
 """What has to hold for any decomposition, by formulas that import nothing from the code they check."""
 
+# Drives `patching` of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 import pytest

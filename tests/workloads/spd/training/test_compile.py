@@ -1,5 +1,6 @@
 """Compiled scopes compute what the eager code does, with the classes, names and keys of before."""
 
+# Drives `reference` of perfsweep.workloads.spd, and `pass_functions` of perfsweep.workloads.spd.maths.
 from __future__ import annotations
 
 from typing import Any

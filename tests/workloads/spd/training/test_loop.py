@@ -1,5 +1,6 @@
 """One iteration after another: what is due when, what is counted, and what a row says."""
 
+# Drives `reference` and `workload` of perfsweep.workloads.spd, and `loading` of perfsweep.workloads.spd.data.
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -50,7 +51,11 @@ def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
 
 
 def test_an_iteration_marks_its_phases_in_their_order(start) -> None:
-    start(config=SMALL).step(clock := PhaseNames())
+    for own, passes in (({"losses": "forward"}, (3, 6, 0)), ({}, (3, 6, 1))):
+        workload = start(config={**SMALL, **own})
+        workload.step(clock := PhaseNames())
+        counts = workload.counters()
+        assert tuple(counts[name] for name in ("masked_passes", "masked_modules", "pgd_passes")) == passes
     head, tail = ["data", "transfer", "deltas", "target", "importance"], ["backward", "optimizer", "logging"]
     assert clock.names[:5] == head and clock.names[-3:] == tail
     assert all(name.startswith("loss_") for name in clock.names[5:-3]) and len(clock.names) > 9
@@ -83,6 +88,15 @@ def test_a_row_has_the_rate_of_its_iteration_and_the_time_since_the_row_before(
     now[0] += 4.0
     run(again, 2)
     assert (rows[2]["step"], rows[2]["perf/step_ms"]) == (6, 2000.0)
+
+
+def test_what_components_leave_over_is_exact_whatever_products_are_computed_in(start) -> None:
+    arm = start(config=SMALL, amp="bf16").arm
+    pairs = arm.decomposition.operands()
+    exact = {one.name: arm.weight(one) - (pairs[one.name].V @ pairs[one.name].U).T for one in arm.sites}
+    with arm.autocast:
+        inside = arm.deltas(pairs)
+    assert all(torch.equal(inside[name], delta) for name, delta in exact.items()) and len(inside) == 2
 
 
 def test_the_exponent_falls_by_the_iterations_done(start, run) -> None:

@@ -1,5 +1,6 @@
 """One iteration of an arm, from a state of the naive path, gives the optimiser the naive gradients."""
 
+# Drives `updates` of perfsweep.workloads.spd.training and `loading` of perfsweep.workloads.spd.data.
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """The loop: pieces of a batch, resuming, saving, logging, evaluating, and the target that it all is about."""
 
+# Drives `reference` and `workload` of perfsweep.workloads.spd.
 from __future__ import annotations
 
 import math
@@ -12,6 +13,7 @@ from tiers import longer
 from perfsweep.workloads.spd.training import checkpoints
 from perfsweep.workloads.spd.training.metrics import DivergedError
 from perfsweep.workloads.spd.variants import host_work
+from perfsweep.workloads.spd.workload import COUNTED, Spd
 
 QUIET = {
     "modules": ["layers.0.attn.q", "layers.1.mlp.fc"],
@@ -115,8 +117,9 @@ def portable(state, at: str = "") -> dict[str, torch.Tensor]:
 def test_values_that_are_no_numbers_end_the_training_by_step_and_loss_whatever_checks_masks(
     start, run, check
 ) -> None:
-    workload = start(config=QUIET, mask_checks=check)
+    workload: Spd = start(config=QUIET, mask_checks=check)
     run(workload, 1)
+    assert set(COUNTED) < workload.counters().keys() and workload.counters()["iterations"] == 1
     with torch.no_grad():
         workload.arm.decomposition.component_parameters()[0].fill_(math.nan)
     with pytest.raises(DivergedError, match=r"train/loss/\w+ is nan at step 1: the training has diverged"):
