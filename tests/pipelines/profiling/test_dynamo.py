@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.profiling.dynamo import explained, first_line
+from perfsweep.pipelines.profiling.dynamo import NOTHING, Dynamo, explained, first_line, frames, place_of
+from perfsweep.pipelines.profiling.tool import Measured
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 
 TOTALS: dict[str, float | None] = {
     "compiled_graphs": 1.0,
@@ -35,6 +40,45 @@ def test_breaks_are_told_by_place_and_reason_and_recompiles_by_their_guard() -> 
         "recompiled, 2 times,: size",
         "recompiled: type",
     ]
+    whole = {**TOTALS, "compile_s": 2.04, "cudagraph_skips": 1.0, "recompile_limit_hit": 1.0}
+    assert list(explained(whole, [], ())) == [
+        "1 graph in 2.0 s, 0 graph breaks, 2 recompiles, 1 CUDA graph skipped",
+        "the recompile limit was hit: from then on that frame runs eagerly",
+    ]
+    assert place_of(SimpleNamespace(user_stack=[])) == "an unknown place"
+
+
+def compiled(name: str | None, seconds: float | None, **more: Any) -> Any:
+    known = {"co_filename": "/srv/model.py", "co_firstlineno": 3, "graph_op_count": 2, **more}
+    return SimpleNamespace(co_name=name, entire_frame_compile_time_s=seconds, **known)
+
+
+def test_frames_have_their_seconds_and_operators_together_the_longest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted = [
+        *(compiled("short", 1.0, co_filename=None, graph_op_count=None), compiled("long", 2.0)),
+        *(compiled("long", 3.0, graph_op_count=5), compiled("run", 9.0, is_runtime=True)),
+        *(compiled("none", None), compiled(None, 1.0)),
+    ]
+    utils = SimpleNamespace(get_compilation_metrics=lambda: noted)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)  # type: ignore[arg-type]
+    assert list(frames()) == [
+        Cost(name="long", where="model.py:3", self_ns=5e9, calls=7.0),
+        Cost(name="short", where=":3", self_ns=1e9, calls=0.0),
+    ]
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace())  # type: ignore[arg-type]
+    assert list(frames()) == []
+
+
+def test_an_arm_that_compiles_nothing_says_so(tmp_path: Path) -> None:
+    tool = Dynamo(ProfileConfig(tool="dynamo"), tmp_path)
+    with tool.around(), tool.block(0, 1) as tick:
+        tick()
+    found = tool.finish(Measured(1.0, {}, 1))
+    assert (found.costs, found.findings) == ((), (NOTHING,))
+    assert dict(found.facts)["compiled_graphs"] == 0 and "compile_s" in dict(found.facts)
+    assert (tmp_path / "explanation.txt").read_text() == NOTHING + "\n"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,15 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Profiling, arm_called, wanted
 from perfsweep.pipelines.report import profile_tables
-from perfsweep.pipelines.store.profiles import Cost, Kept, ProfileSpec, kept_profiles, read_profile, read_spec
+from perfsweep.pipelines.store.profiles import (
+    Cost,
+    Kept,
+    ProfileSpec,
+    kept_profiles,
+    read_profile,
+    read_spec,
+    write_spec,
+)
 from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder, TrialRecord, read_record
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
@@ -52,8 +60,11 @@ def ran(
     manifest = planned(folder, workload, **(toggles or {}))
     spec = Profiling(SweepFolder(folder), manifest, manifest.arms[0]).spec()
     place = folder / tool
-    place.mkdir(parents=True)
-    return profiled_process.run(ProfileSpec(trial=spec, options=ProfileConfig(tool=tool, **options)), place)
+    file = write_spec(place, ProfileSpec(trial=spec, options=ProfileConfig(tool=tool, **options)))
+    assert profiled_process.main([str(file)]) == 0
+    record = read_record(place)
+    assert record is not None and not (place / "scratch").exists()
+    return record
 
 
 @pytest.fixture
@@ -132,8 +143,36 @@ def test_the_recorder_can_be_off_and_python_can_log_everything(profiled: Profile
 
 def test_what_goes_wrong_in_the_workload_is_an_outcome(tmp_path: Path) -> None:
     record = ran(tmp_path, "torch", toggles={"trouble": "oom"})
-    assert (record.outcome, read_record(tmp_path / "torch")) == (Outcome.OOM, record)
+    assert (record.outcome, record.failure and record.failure.type) == (Outcome.OOM, "MemoryError")
     assert not (tmp_path / "torch" / "profile.json").exists()
+
+
+def test_work_in_other_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phased.Phased, "child_usage", lambda self: 1.0)
+    record = ran(tmp_path, "memory")
+    assert (record.outcome, record.failure and record.failure.message) == (
+        Outcome.UNSUPPORTED,
+        "its work is done in other processes, where a profiler of this one sees nothing; write a profiler"
+        " into the command",
+    )
+
+
+def test_a_forked_process_writes_its_log_next_to_what_it_found_and_another_rank_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiled_process, "detach", logs := list[Path]().append)
+    manifest = planned(tmp_path)
+    trial = Profiling(SweepFolder(tmp_path), manifest, manifest.arms[0]).spec()
+    options = ProfileConfig(tool="memory", slice="first")
+    file = write_spec(tmp_path / "memory", ProfileSpec(trial=trial, options=options))
+    assert profiled_process.main([str(file), "1"]) == 0
+    names = {one.name for one in file.parent.iterdir()}
+    assert names == {"spec.json", "status.json", "scratch"}
+    assert (file.parent / "scratch/profile1/memory.npz").exists()
+    profiled_process.forked(str(file))
+    assert logs.__self__ == [file.parent / "log.txt"]  # type: ignore[attr-defined]
+    names = {one.name for one in file.parent.iterdir()}
+    assert names == {"spec.json", "status.json", "record.json", "profile.json", "memory.npz"}
 
 
 @pytest.mark.gpu

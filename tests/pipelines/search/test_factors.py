@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneConfig
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import Grid, budget, refuse_too_much_memory, search_factors
+from perfsweep.pipelines.search.factors import (
+    Grid,
+    budget,
+    ladder_factor,
+    limit_words,
+    refuse_too_much_memory,
+    search_factors,
+    take_memory,
+)
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
@@ -45,6 +53,10 @@ def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have()
             "tune.toggles has 9 toggles, and a search takes 8; tune the likeliest first",
         ),
         (
+            {"levels": {"work": ["double"]}},
+            "work has no level to try but double, which the baseline has; choose from: double, single",
+        ),
+        (
             {"toggles": ["half", "device_only"], "parity": "exact"},
             "the limits leave nothing to search: half=on: its results may move as far as tolerance, and"
             " tune.parity=exact; device_only=on: needs a GPU",
@@ -72,6 +84,43 @@ def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_m
     inside = grid("after", "work")
     assert (inside.legal((1, 0)), inside.levels((1, 0))) == (False, None)
     assert inside.legal((1, 1)) and inside.legal((0, 0)) and inside.legal((0, 1))
+
+
+def test_what_a_search_starts_from_is_one_of_the_sizes_even_where_it_is_no_number() -> None:
+    assert ladder_factor("slab", [8, 2], 4) == Factor("slab", (2, 4, 8), (1.0, 2.0, 3.0), 1)
+    assert ladder_factor("slab", [2, 8], "all") == Factor("slab", ("all", 2, 8), (None, 1.0, 3.0), 0)
+    assert ladder_factor("slab", [0, 1], 0) == Factor("slab", (0, 1), (None, 0.0), 0)
+
+
+@pytest.mark.parametrize(
+    ("tune", "memory_gib", "words"),
+    [
+        ({"parity": "exact"}, None, ["results no looser than exact", "for a long run"]),
+        (
+            {"compile_s": 2.5, "iterations": 1000.0},
+            1.5,
+            [
+                "results no looser than tolerance",
+                "peak memory 1.5 GiB",
+                "2.5 s of compiling",
+                "for 1000 iterations, set-up and compiling included",
+            ],
+        ),
+    ],
+)
+def test_limits_are_told(tune: dict, memory_gib: float | None, words: list[str]) -> None:
+    command = TuneCommand(workload={}, measure=MeasureConfig(memory_gib=memory_gib), tune=TuneConfig(**tune))
+    assert limit_words(command) == words
+
+
+def test_a_limit_of_memory_is_that_of_the_trials_and_two_must_agree() -> None:
+    for own, given, taken in ((None, None, None), (2.0, None, 2.0), (None, 3.0, 3.0), (2.0, 2.0, 2.0)):
+        command = SweepCommand(workload={}, measure=MeasureConfig(memory_gib=own))
+        take_memory(command, "tune", given)
+        assert command.measure.memory_gib == taken
+    words = r"^tune\.memory_gib=3 and measure\.memory_gib=2 contradict one another; give one of them$"
+    with pytest.raises(ConfigError, match=words):
+        take_memory(SweepCommand(workload={}, measure=MeasureConfig(memory_gib=2.0)), "tune", 3.0)
 
 
 GIB = 2**30

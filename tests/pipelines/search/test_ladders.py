@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perfsweep.pipelines.search.factors import ladder_factor
-from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, sizes_of
+from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, is_ladder, sizes_of
 from perfsweep.pipelines.search.search import Observation, explore
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.errors import ConfigError
@@ -106,6 +106,28 @@ def test_where_memory_predicted_wrongly_what_is_left_is_halved() -> None:
     )
     assert found.sure and found.largest is not None and found.largest.size == 8
     assert measured[measured.index(1024) :] == [1024, 64, 16, 8]
+
+
+def size(*levels: int | str, low: float | None = None, high: float | None = None) -> Toggle:
+    numbers = None if low is None else Numbers(low, high)
+    return Toggle("size", tuple(map(Level, levels)), "", "", numbers)
+
+
+@pytest.mark.parametrize(
+    ("toggle", "given", "sizes"),
+    [
+        (size("all", low=1, high=8), [], [1, 2, 4, 8]),
+        (size("all", 6, low=0, high=9), [], [1, 2, 4, 6, 8]),
+        (size("all", low=3), [], [2**power for power in range(2, 22)]),
+        (size(9, 3, 5), [], [3, 5, 9]),
+        (size("all", low=1, high=8), [8, 3, 8], [3, 8]),
+    ],
+)
+def test_a_ladder_has_the_sizes_that_are_given_or_declared_and_powers_of_two(
+    toggle: Toggle, given: list[int], sizes: list[int]
+) -> None:
+    assert sizes_of(toggle, given) == sizes and is_ladder(toggle)
+    assert not is_ladder(size(3, 5)) and not is_ladder(size("all", "some", "none"))
 
 
 @pytest.mark.parametrize(

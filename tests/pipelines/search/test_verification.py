@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
 
-from perfsweep.pipelines.config.types import SweepCommand
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.search.search import Observation, SearchResult
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.search.verification import Verification, VerifiedEffect
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.workloads.api import LevelValue
 
 WRONG = Factor("wrong", (None, "on"))
@@ -71,6 +72,7 @@ def verified(
     points: Sequence[Point] = ((1, 0, 0), (0, 1, 0)),
     factors: Sequence[Factor] = (FUSE, NARROW, SLAB),
     status: int = DONE,
+    measure: MeasureConfig | None = None,
     reference_levels: Mapping[str, LevelValue] = MappingProxyType({}),
     **tune: object,
 ) -> Verified:
@@ -80,7 +82,7 @@ def verified(
     done = Verified(search, -1, [])
     left = list(rounds)
 
-    def measure(command: SweepCommand) -> int:
+    def ran(command: SweepCommand) -> int:
         done.asked.append(command)
         tables = SweepFolder(runs / str(command.name)).tables_dir
         tables.mkdir(parents=True)
@@ -89,7 +91,8 @@ def verified(
         pl.DataFrame(rows, schema_overrides=kinds).write_parquet(tables / "effects.parquet")
         return status
 
-    verification = Verification(search.driver.console, tune_command(runs, **tune), search.driver, measure)
+    command = tune_command(runs, measure, **tune)
+    verification = Verification(search.driver.console, command, search.driver, ran)
     done.status = verification.run()
     assert not left
     done.printed = search.printed.splitlines()
@@ -170,6 +173,33 @@ def test_winner_reference_everything_on_and_each_level_left_out_are_measured_tog
         best,
         ["fuse", "slab"],
     )
+
+
+@pytest.mark.parametrize(("status", "said"), [(1, False), (3, True), (130, True)])
+def test_a_verification_that_ends_early_says_what_the_search_has_learnt(
+    tmp_path: Path, status: int, said: bool
+) -> None:
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], status=status)
+    assert (done.status, len(presets(tmp_path))) == (status, int(not said))
+    learnt = ["learnt so far: of 3 arms the best is fuse=on: 1.28x faster (+-2.0%), not verified"]
+    assert lines_with(done, "learnt so far") == (learnt if said else [])
+
+
+def test_where_not_even_the_reference_can_run_nothing_is_verified(tmp_path: Path) -> None:
+    stated = {"baseline": Observation(None, reason="no memory", outcome="oom")}
+    done = verified(tmp_path, result(None), stated=stated)
+    assert (done.status, done.asked) == (SOME_FAILED, [])
+    assert done.printed[-1].startswith("no feasible arm: not even the baseline: out: ")
+    assert done.printed[-1].endswith(": no memory")
+
+
+@pytest.mark.parametrize(("rounds", "stops"), [(LEAST_TO_STOP - 1, False), (LEAST_TO_STOP, True)])
+def test_few_rounds_are_asked_for_by_number_and_do_not_end_by_their_width(
+    tmp_path: Path, rounds: int, stops: bool
+) -> None:
+    measure = MeasureConfig(rounds=rounds, precision=0.01, budget_s=60.0)
+    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], measure=measure)
+    assert done.asked[0].measure == (measure if stops else MeasureConfig(rounds=rounds))
 
 
 @pytest.mark.parametrize(
