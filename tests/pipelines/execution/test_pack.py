@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loops import LOOP
+from planned_sweeps import FAST, NAIVE, manifest, progress, record
 from recorded import build
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
@@ -21,7 +22,7 @@ from perfsweep.pipelines.execution.spawn import Child, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, read_evidence
+from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, read_evidence
 from perfsweep.pipelines.store.writers import Superseded
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
@@ -99,6 +100,55 @@ def test_a_pack_ends_with_a_status_and_a_sentence(
     assert (asked.id, retry) == ("p000", {Outcome.OOM, Outcome.TIMEOUT})
 
 
+def bare(**own: Any) -> PackRun:
+    """A pack that has these, and no server."""
+    run = object.__new__(PackRun)
+    vars(run).update(own)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("start", "device", "memory", "peaks", "threads", "at_once"),
+    [
+        ("fork", "cpu", 1000, (300, 100), 1, 3),  # nine tenths of the memory for all of them
+        ("fork", "cpu", 1000, (None,), 1, 8),
+        ("fork", "cpu", 1000, (100,), 3, 2),
+        ("fork", "cpu", 1000, (950,), 1, 1),
+        ("fork", "cpu", 0, (100,), 1, 1),
+        ("fork", "cuda", 1000, (100,), 1, 1),
+        ("exec", "cpu", 1000, (100,), 1, 1),
+    ],
+)
+def test_as_many_trials_without_times_run_at_once_as_cores_and_memory_allow(
+    start: str, device: Any, memory: int, peaks: tuple, threads: int, at_once: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    made = [record(str(number), Kind.EVIDENCE, peak_bytes=peak) for number, peak in enumerate(peaks)]
+    run = bare(_device=Device(device, 0, "", memory), progress=progress(*made))
+    run.pack, run.manifest = SimpleNamespace(start=start), manifest(sweep={"measure": {"threads": threads}})  # type: ignore[assignment]
+    assert run._at_once() == at_once
+
+
+def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
+    shown = [record(NAIVE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), record(FAST, Kind.COUNTING)]
+    run = bare(manifest=manifest(sweep={"measure": {"region_s": 2.0}}), folder=SweepFolder(tmp_path))
+    run.pack, run.attempt, run._reference, run._nodes = run.manifest.packs[0], 3, NAIVE, None
+    run.progress, run._rare, run._idle = progress(*shown), {FAST: (1, 2)}, None
+    run._servers = SimpleNamespace(seed=17)  # type: ignore[assignment]
+    fast = run.manifest.arm(FAST)
+    sweep, place = run.manifest.sweep, ("p000", run.folder.cache_dir)
+    own = {"round": 5, "attempt": 3, "server": 17, "iterations": 200, "rare": (1, 2), "cadence": 4}
+    timing = sweep.trial_spec(fast, Kind.TIMING, *place, **own)
+    assert run._spec(fast, Kind.TIMING, 5) == (timing, {})
+    evidence = sweep.trial_spec(fast, Kind.EVIDENCE, *place, round=None, attempt=3, replicate=2)
+    assert run._spec(fast, Kind.EVIDENCE, None, 2) == (evidence, {})
+    own, theirs = (run._states(run.manifest.arm(arm), tmp_path) for arm in (NAIVE, FAST))
+    assert own == str(pack.replay_dir(tmp_path)) and theirs == str(pack.replay_dir(Path()))
+    failure = Failure(type="E", message="m")
+    for outcome, reason in (("oom", "E: m"), ("failed", "E: m"), ("unsupported", "m"), ("timeout", "m")):
+        assert pack._reason(record(FAST, outcome=Outcome(outcome), failure=failure)) == reason
+
+
 @pytest.mark.parametrize(
     ("asked", "region_s", "iteration_ns", "loop", "iterations"),
     [
@@ -113,8 +163,7 @@ def test_a_region_of_seconds_has_the_iterations_that_evidence_tells_and_a_third_
     asked: int | None, region_s: float, iteration_ns: float | None, loop: float | None, iterations: int | None
 ) -> None:
     """A trial rounds them up to a cadence; more than some ten thousands are hardly kept one by one."""
-    run = object.__new__(PackRun)
-    run._reference = "a"
+    run = bare(_reference="a")
     measure = MeasureConfig(iterations=asked, region_s=region_s)
     run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=measure))  # type: ignore[assignment]
     quantities = {} if loop is None else {"length": loop}

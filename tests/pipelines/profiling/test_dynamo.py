@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.profiling.dynamo import NOTHING, Dynamo, explained, first_line, frames, place_of
-from perfsweep.pipelines.profiling.tool import Measured
-from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.profiling.dynamo import explained, first_line, frames, place_of
 from perfsweep.pipelines.store.profiles import Cost
 
 TOTALS: dict[str, float | None] = {
@@ -69,16 +66,6 @@ def test_frames_have_their_seconds_and_operators_together_the_longest_first(
     ]
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace())  # type: ignore[arg-type]
     assert list(frames()) == []
-
-
-def test_an_arm_that_compiles_nothing_says_so(tmp_path: Path) -> None:
-    tool = Dynamo(ProfileConfig(tool="dynamo"), tmp_path)
-    with tool.around(), tool.block(0, 1) as tick:
-        tick()
-    found = tool.finish(Measured(1.0, {}, 1))
-    assert (found.costs, found.findings) == ((), (NOTHING,))
-    assert dict(found.facts)["compiled_graphs"] == 0 and "compile_s" in dict(found.facts)
-    assert (tmp_path / "explanation.txt").read_text() == NOTHING + "\n"
 
 
 @pytest.mark.parametrize(

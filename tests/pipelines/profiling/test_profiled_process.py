@@ -152,25 +152,11 @@ def test_a_profile_says_all_that_its_repetitions_did(tmp_path: Path) -> None:
     told = Findings((cost := Cost(name="f"),), (("samples", 4.0),), ("found",), ("noted",))
     with _debugging(tmp_path, by_workload=False) as log:
         made = _profile(spec, "sample", found, told, log)
-    assert made == Profile(
-        tool="torch",
-        variant="hook off",
-        workload="digits",
-        unit="sample",
-        arm=arm,
-        slice="iterations 5:7",
-        iterations=2,
-        units=4.0,
-        bare_ns=(500.0,),
-        profiled_ns=(500.0,),
-        costs=(cost,),
-        facts={"samples": 4.0},
-        findings=("found",),
-        notes=(
-            "noted",
-            "debug log on: the workload has no debug_log to switch on, and Python's loggers wrote 0 lines",
-        ),
-    )
+    wrote = "debug log on: the workload has no debug_log to switch on, and Python's loggers wrote 0 lines"
+    said = {"tool": "torch", "variant": "hook off", "workload": "digits", "unit": "sample", "arm": arm}
+    said |= {"slice": "iterations 5:7", "iterations": 2, "units": 4.0, "costs": (cost,)}
+    said |= {"bare_ns": (500.0,), "profiled_ns": (500.0,), "facts": {"samples": 4.0}}
+    assert made == Profile(**said, findings=("found",), notes=("noted", wrote))
 
 
 def test_what_debug_logging_changed_is_noted_with_the_lines_that_were_written(tmp_path: Path) -> None:

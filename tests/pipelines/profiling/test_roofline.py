@@ -23,11 +23,6 @@ MEASURED: Any = SimpleNamespace(
 )
 
 
-def test_a_phase_is_billed_without_those_inside_it_and_the_rest_is_outside() -> None:
-    own = {"forward": 40.0, "forward/attention": 20.0, "update": 10.0, OUTSIDE: 30.0}
-    assert roofline.own_times(MEASURED) == own
-
-
 @pytest.mark.parametrize(
     ("dtype", "kind"), [(torch.bfloat16, "half"), (torch.float64, "float64"), (torch.float32, "float32")]
 )

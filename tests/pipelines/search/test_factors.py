@@ -14,7 +14,6 @@ from perfsweep.pipelines.search.factors import (
     limit_words,
     refuse_too_much_memory,
     search_factors,
-    take_memory,
 )
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
@@ -92,35 +91,14 @@ def test_what_a_search_starts_from_is_one_of_the_sizes_even_where_it_is_no_numbe
     assert ladder_factor("slab", [0, 1], 0) == Factor("slab", (0, 1), (None, 0.0), 0)
 
 
-@pytest.mark.parametrize(
-    ("tune", "memory_gib", "words"),
-    [
-        ({"parity": "exact"}, None, ["results no looser than exact", "for a long run"]),
-        (
-            {"compile_s": 2.5, "iterations": 1000.0},
-            1.5,
-            [
-                "results no looser than tolerance",
-                "peak memory 1.5 GiB",
-                "2.5 s of compiling",
-                "for 1000 iterations, set-up and compiling included",
-            ],
-        ),
-    ],
-)
-def test_limits_are_told(tune: dict, memory_gib: float | None, words: list[str]) -> None:
-    command = TuneCommand(workload={}, measure=MeasureConfig(memory_gib=memory_gib), tune=TuneConfig(**tune))
-    assert limit_words(command) == words
-
-
-def test_a_limit_of_memory_is_that_of_the_trials_and_two_must_agree() -> None:
-    for own, given, taken in ((None, None, None), (2.0, None, 2.0), (None, 3.0, 3.0), (2.0, 2.0, 2.0)):
-        command = SweepCommand(workload={}, measure=MeasureConfig(memory_gib=own))
-        take_memory(command, "tune", given)
-        assert command.measure.memory_gib == taken
-    words = r"^tune\.memory_gib=3 and measure\.memory_gib=2 contradict one another; give one of them$"
-    with pytest.raises(ConfigError, match=words):
-        take_memory(SweepCommand(workload={}, measure=MeasureConfig(memory_gib=2.0)), "tune", 3.0)
+def test_limits_are_told() -> None:
+    command = TuneCommand(workload={}, tune=TuneConfig(parity="exact"))
+    assert limit_words(command) == ["results no looser than exact", "for a long run"]
+    command.measure, command.tune = MeasureConfig(memory_gib=1.5), TuneConfig(compile_s=2.5, iterations=9.0)
+    assert limit_words(command) == [
+        *("results no looser than tolerance", "peak memory 1.5 GiB", "2.5 s of compiling"),
+        "for 9 iterations, set-up and compiling included",
+    ]
 
 
 GIB = 2**30

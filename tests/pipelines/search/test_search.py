@@ -134,19 +134,6 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
     assert max(regrets) <= 0.10
 
 
-def test_arms_that_break_a_limit_never_win_and_leave_with_their_reason() -> None:
-    factors = factors_of(4, 0)
-
-    def log_time(point: Point) -> float:
-        return 0.1 * abs(point[0] - 3) - 0.5 * point[1] - 0.2 * point[2] + 0.1 * point[3]
-
-    done = simulated(
-        factors, log_time, np.random.default_rng(3), ruled_out=lambda point: "different" if point[1] else ""
-    )
-    assert done.result.best == (3, 0, 1, 0, 0)
-    assert done.result.dropped == {"t0": "different"}
-
-
 def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another_is_found() -> None:
     factors = factors_of(3, 2)
 

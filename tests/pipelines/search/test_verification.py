@@ -11,14 +11,13 @@ import polars as pl
 import pytest
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
 
-from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
+from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.search.search import Observation, SearchResult
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.search.verification import Verification, VerifiedEffect
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.workloads.api import LevelValue
 
 WRONG = Factor("wrong", (None, "on"))
@@ -72,7 +71,6 @@ def verified(
     points: Sequence[Point] = ((1, 0, 0), (0, 1, 0)),
     factors: Sequence[Factor] = (FUSE, NARROW, SLAB),
     status: int = DONE,
-    measure: MeasureConfig | None = None,
     reference_levels: Mapping[str, LevelValue] = MappingProxyType({}),
     **tune: object,
 ) -> Verified:
@@ -82,7 +80,7 @@ def verified(
     done = Verified(search, -1, [])
     left = list(rounds)
 
-    def ran(command: SweepCommand) -> int:
+    def measure(command: SweepCommand) -> int:
         done.asked.append(command)
         tables = SweepFolder(runs / str(command.name)).tables_dir
         tables.mkdir(parents=True)
@@ -91,8 +89,7 @@ def verified(
         pl.DataFrame(rows, schema_overrides=kinds).write_parquet(tables / "effects.parquet")
         return status
 
-    command = tune_command(runs, measure, **tune)
-    verification = Verification(search.driver.console, command, search.driver, ran)
+    verification = Verification(search.driver.console, tune_command(runs, **tune), search.driver, measure)
     done.status = verification.run()
     assert not left
     done.printed = search.printed.splitlines()
@@ -191,15 +188,6 @@ def test_where_not_even_the_reference_can_run_nothing_is_verified(tmp_path: Path
     assert (done.status, done.asked) == (SOME_FAILED, [])
     assert done.printed[-1].startswith("no feasible arm: not even the baseline: out: ")
     assert done.printed[-1].endswith(": no memory")
-
-
-@pytest.mark.parametrize(("rounds", "stops"), [(LEAST_TO_STOP - 1, False), (LEAST_TO_STOP, True)])
-def test_few_rounds_are_asked_for_by_number_and_do_not_end_by_their_width(
-    tmp_path: Path, rounds: int, stops: bool
-) -> None:
-    measure = MeasureConfig(rounds=rounds, precision=0.01, budget_s=60.0)
-    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], measure=measure)
-    assert done.asked[0].measure == (measure if stops else MeasureConfig(rounds=rounds))
 
 
 @pytest.mark.parametrize(
