@@ -130,11 +130,14 @@ def test_as_many_trials_without_times_run_at_once_as_cores_and_memory_allow(
 
 
 def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
-    shown = [record(NAIVE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), record(FAST, Kind.COUNTING)]
+    counts = [
+        record(arm, Kind.COUNTING, counters={"compile_s": s}) for arm, s in ((NAIVE, None), (FAST, 0.5))
+    ]
+    shown = [record(NAIVE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), *counts]
     run = bare(manifest=manifest(sweep={"measure": {"region_s": 2.0}}), folder=SweepFolder(tmp_path))
     run.pack, run.attempt, run._reference, run._nodes = run.manifest.packs[0], 3, NAIVE, None
     run.progress, run._rare, run._idle = progress(*shown), {FAST: (1, 2)}, None
-    run._servers = SimpleNamespace(seed=17)  # type: ignore[assignment]
+    run._servers = SimpleNamespace(seed=17, starter_of=lambda place: place)  # type: ignore[assignment]
     fast = run.manifest.arm(FAST)
     sweep, place = run.manifest.sweep, ("p000", run.folder.cache_dir)
     own = {"round": 5, "attempt": 3, "server": 17, "iterations": 200, "rare": (1, 2), "cadence": 4}
@@ -144,6 +147,11 @@ def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
     assert run._spec(fast, Kind.EVIDENCE, None, 2) == (evidence, {})
     own, theirs = (run._states(run.manifest.arm(arm), tmp_path) for arm in (NAIVE, FAST))
     assert own == str(pack.replay_dir(tmp_path)) and theirs == str(pack.replay_dir(Path()))
+    run._device, kinds = Device(), (Kind.TIMING, Kind.EVIDENCE, Kind.COUNTING)
+    assert [run._starter_of(FAST, kind) for kind in kinds] == [run.folder.cache_dir, None, None]
+    assert run._starter_of(NAIVE, Kind.TIMING) is None, "it compiles nothing"
+    run._device = Device("cuda")
+    assert run._starter_of(FAST, Kind.TIMING) is None, "a process that forks must not use the driver"
     failure = Failure(type="E", message="m")
     for outcome, reason in (("oom", "E: m"), ("failed", "E: m"), ("unsupported", "m"), ("timeout", "m")):
         assert pack._reason(record(FAST, outcome=Outcome(outcome), failure=failure)) == reason

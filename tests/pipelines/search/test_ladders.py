@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -108,26 +109,15 @@ def test_where_memory_predicted_wrongly_what_is_left_is_halved() -> None:
     assert measured[measured.index(1024) :] == [1024, 64, 16, 8]
 
 
-def size(*levels: int | str, low: float | None = None, high: float | None = None) -> Toggle:
-    numbers = None if low is None else Numbers(low, high)
-    return Toggle("size", tuple(map(Level, levels)), "", "", numbers)
-
-
-@pytest.mark.parametrize(
-    ("toggle", "given", "sizes"),
-    [
-        (size("all", low=1, high=8), [], [1, 2, 4, 8]),
-        (size("all", 6, low=0, high=9), [], [1, 2, 4, 6, 8]),
-        (size("all", low=3), [], [2**power for power in range(2, 22)]),
-        (size(9, 3, 5), [], [3, 5, 9]),
-        (size("all", low=1, high=8), [8, 3, 8], [3, 8]),
-    ],
-)
-def test_a_ladder_has_the_sizes_that_are_given_or_declared_and_powers_of_two(
-    toggle: Toggle, given: list[int], sizes: list[int]
-) -> None:
-    assert sizes_of(toggle, given) == sizes and is_ladder(toggle)
-    assert not is_ladder(size(3, 5)) and not is_ladder(size("all", "some", "none"))
+def test_a_ladder_has_the_sizes_that_are_given_or_declared_and_powers_of_two() -> None:
+    every = Toggle("size", (Level("all"),), "", "", Numbers(1, 8))
+    more = Toggle("size", (Level("all"), Level(6)), "", "", Numbers(0, 9))
+    declared, few = (Toggle("size", tuple(map(Level, sizes)), "") for sizes in ((9, 3, 5), (3, 5)))
+    assert [sizes_of(one) for one in (every, more, declared)] == [[1, 2, 4, 8], [1, 2, 4, 6, 8], [3, 5, 9]]
+    assert sizes_of(every, [8, 3, 8]) == [3, 8]
+    endless = dataclasses.replace(every, numbers=Numbers(3))
+    assert sizes_of(endless) == [2**power for power in range(2, 22)]
+    assert is_ladder(every) and not is_ladder(few)
 
 
 @pytest.mark.parametrize(

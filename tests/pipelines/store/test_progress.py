@@ -418,15 +418,6 @@ def test_a_trial_without_times_is_made_once_for_a_seed_and_again_for_an_outcome(
     assert found.lacks("p000", A, Kind.COUNTING, retry=again), "an arm that was given up too"
 
 
-def test_the_cadence_is_that_of_the_arms_own_evidence_and_else_of_the_reference() -> None:
-    shown = {B: 3, C: None, A: 7}
-    found = planned_sweeps.progress(
-        *(planned_sweeps.record(arm, Kind.EVIDENCE, cadence=cadence) for arm, cadence in shown.items())
-    )
-    assert [found.cadence_of(arm, A) for arm in (B, C, "d")] == [3, 7, 7]
-    assert found.cadence_of(C, "d") is None
-
-
 def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
     folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
     for number in (0, 3):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,22 +89,6 @@ def test_nothing_seen_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -
     with DeviceActivity() as activity:
         pass
     assert activity.result(4, 8.0) == {"kernel_launches": None, "device_busy_ns": None}
-    monkeypatch.setattr(profiler, "supported_activities", lambda: {profiler.ProfilerActivity.CUDA})
-    seen, asked = [event("CUDA", 0, 4), event("CUDA", 4, 6)], list[Any]()
-
-    class Profile(nullcontext):
-        def __init__(self, activities: list[Any]) -> None:
-            super().__init__(asked.append(activities))
-
-        def events(self) -> list[SimpleNamespace]:
-            return seen
-
-    monkeypatch.setattr(profiler, "profile", Profile)
-    with DeviceActivity() as activity:
-        pass
-    assert asked == [[profiler.ProfilerActivity.CUDA]]
-    assert activity.result(4, 8.0) == {"kernel_launches": 0.5, "device_busy_ns": 750.0}
-    assert activity.result(4, 0.0) == {"kernel_launches": 0.5, "device_busy_ns": None}
 
 
 @pytest.mark.gpu
