@@ -1,7 +1,8 @@
-"""A pack waits for no import that its fork server could do, and ends with a sentence where it must."""
+"""What a pack tells its trials, how many run at once, as which attempt, and how the pack ends."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from loops import LOOP
-from planned_sweeps import FAST, NAIVE, manifest, progress, record
-from recorded import build
+from planned_sweeps import FAST as OTHER
+from planned_sweeps import NAIVE as BASE
+from planned_sweeps import manifest, progress, record
+from recorded import FAST, Built, build
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution.events import Tail
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.execution.pack import PackRun
@@ -22,7 +26,8 @@ from perfsweep.pipelines.execution.spawn import Child, ServerLost
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.records import Failure, Kind, Outcome, SweepFolder, read_evidence
+from perfsweep.pipelines.store.progress import Progress, StoredTrial
+from perfsweep.pipelines.store.records import Event, Failure, Kind, Outcome, SweepFolder, read_evidence
 from perfsweep.pipelines.store.writers import Superseded
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
@@ -100,63 +105,6 @@ def test_a_pack_ends_with_a_status_and_a_sentence(
     assert (asked.id, retry) == ("p000", {Outcome.OOM, Outcome.TIMEOUT})
 
 
-def bare(**own: Any) -> PackRun:
-    """A pack that has these, and no server."""
-    run = object.__new__(PackRun)
-    vars(run).update(own)
-    return run
-
-
-@pytest.mark.parametrize(
-    ("start", "device", "memory", "peaks", "threads", "at_once"),
-    [
-        ("fork", "cpu", 1000, (300, 100), 1, 3),  # nine tenths of the memory for all of them
-        ("fork", "cpu", 1000, (None,), 1, 8),
-        ("fork", "cpu", 1000, (100,), 3, 2),
-        ("fork", "cpu", 1000, (950,), 1, 1),
-        ("fork", "cpu", 0, (100,), 1, 1),
-        ("fork", "cuda", 1000, (100,), 1, 1),
-        ("exec", "cpu", 1000, (100,), 1, 1),
-    ],
-)
-def test_as_many_trials_without_times_run_at_once_as_cores_and_memory_allow(
-    start: str, device: Any, memory: int, peaks: tuple, threads: int, at_once: int, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    made = [record(str(number), Kind.EVIDENCE, peak_bytes=peak) for number, peak in enumerate(peaks)]
-    run = bare(_device=Device(device, 0, "", memory), progress=progress(*made))
-    run.pack, run.manifest = SimpleNamespace(start=start), manifest(sweep={"measure": {"threads": threads}})  # type: ignore[assignment]
-    assert run._at_once() == at_once
-
-
-def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
-    counts = [
-        record(arm, Kind.COUNTING, counters={"compile_s": s}) for arm, s in ((NAIVE, None), (FAST, 0.5))
-    ]
-    shown = [record(NAIVE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), *counts]
-    run = bare(manifest=manifest(sweep={"measure": {"region_s": 2.0}}), folder=SweepFolder(tmp_path))
-    run.pack, run.attempt, run._reference, run._nodes = run.manifest.packs[0], 3, NAIVE, None
-    run.progress, run._rare, run._idle = progress(*shown), {FAST: (1, 2)}, None
-    run._servers = SimpleNamespace(seed=17, starter_of=lambda place: place)  # type: ignore[assignment]
-    fast = run.manifest.arm(FAST)
-    sweep, place = run.manifest.sweep, ("p000", run.folder.cache_dir)
-    own = {"round": 5, "attempt": 3, "server": 17, "iterations": 200, "rare": (1, 2), "cadence": 4}
-    timing = sweep.trial_spec(fast, Kind.TIMING, *place, **own)
-    assert run._spec(fast, Kind.TIMING, 5) == (timing, {})
-    evidence = sweep.trial_spec(fast, Kind.EVIDENCE, *place, round=None, attempt=3, replicate=2)
-    assert run._spec(fast, Kind.EVIDENCE, None, 2) == (evidence, {})
-    own, theirs = (run._states(run.manifest.arm(arm), tmp_path) for arm in (NAIVE, FAST))
-    assert own == str(pack.replay_dir(tmp_path)) and theirs == str(pack.replay_dir(Path()))
-    run._device, kinds = Device(), (Kind.TIMING, Kind.EVIDENCE, Kind.COUNTING)
-    assert [run._starter_of(FAST, kind) for kind in kinds] == [run.folder.cache_dir, None, None]
-    assert run._starter_of(NAIVE, Kind.TIMING) is None, "it compiles nothing"
-    run._device = Device("cuda")
-    assert run._starter_of(FAST, Kind.TIMING) is None, "a process that forks must not use the driver"
-    failure = Failure(type="E", message="m")
-    for outcome, reason in (("oom", "E: m"), ("failed", "E: m"), ("unsupported", "m"), ("timeout", "m")):
-        assert pack._reason(record(FAST, outcome=Outcome(outcome), failure=failure)) == reason
-
-
 @pytest.mark.parametrize(
     ("asked", "region_s", "iteration_ns", "loop", "iterations"),
     [
@@ -171,7 +119,8 @@ def test_a_region_of_seconds_has_the_iterations_that_evidence_tells_and_a_third_
     asked: int | None, region_s: float, iteration_ns: float | None, loop: float | None, iterations: int | None
 ) -> None:
     """A trial rounds them up to a cadence; more than some ten thousands are hardly kept one by one."""
-    run = bare(_reference="a")
+    run = object.__new__(PackRun)
+    run._reference = "a"
     measure = MeasureConfig(iterations=asked, region_s=region_s)
     run.manifest = SimpleNamespace(sweep=SimpleNamespace(measure=measure))  # type: ignore[assignment]
     quantities = {} if loop is None else {"length": loop}
@@ -179,6 +128,139 @@ def test_a_region_of_seconds_has_the_iterations_that_evidence_tells_and_a_third_
     other = {} if iteration_ns is None else {("a", Kind.EVIDENCE): evidence}
     run.progress = SimpleNamespace(other=other)  # type: ignore[assignment]
     assert run._iterations == iterations
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("built") / "sweep")
+
+
+def bare(built: Built, start: str = "fork", **own: Any) -> Any:
+    """A pack that has no processes, and of which nothing is finished."""
+    run = object.__new__(PackRun)
+    given = {
+        "folder": built.folder,
+        "manifest": built.manifest,
+        "pack": built.manifest.packs[0].model_copy(update={"start": start}),
+        "attempt": 4,
+        "progress": SimpleNamespace(other={}, timing={}),
+        "_device": Device(),
+    }
+    vars(run).update(given | own)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("start", "device", "memory", "threads", "peak", "at_once"),
+    [
+        ("fork", "cpu", 1000, 1, 100, 4),
+        ("fork", "cpu", 1000, 2, 100, 2),
+        ("fork", "cpu", 1000, 1, 300, 3),
+        ("fork", "cuda", 1000, 1, 100, 1),
+        ("exec", "cpu", 1000, 1, 100, 1),
+    ],
+)
+def test_as_many_trials_run_at_once_as_there_are_cores_for_their_threads_and_memory_for_the_largest(
+    start: str,
+    device: str,
+    memory: int,
+    threads: int,
+    peak: int | None,
+    at_once: int,
+    built: Built,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    run = bare(built, start, _device=Device(device, memory_bytes=memory))
+    measure = dataclasses.replace(built.manifest.sweep.measure, threads=threads)
+    sweep = built.manifest.sweep.model_copy(update={"measure": measure})
+    run.manifest = built.manifest.model_copy(update={"sweep": sweep})
+    counted = record(FAST.id, Kind.COUNTING, peak_bytes=peak)
+    run.progress.other[FAST.id, Kind.COUNTING] = StoredTrial(Path(), counted)
+    assert run._at_once() == at_once
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "reason"),
+    [
+        (Outcome.OK, "", ""),
+        (Outcome.FAILED, "ValueError", "ValueError: no room"),
+        (Outcome.TIMEOUT, "TimeoutError", "no room"),
+        (Outcome.UNSUPPORTED, "ConfigError", "no room"),
+    ],
+)
+def test_a_trial_that_ended_is_an_event_and_is_kept_without_its_environment(
+    built: Built, tmp_path: Path, outcome: Outcome, failure: str, reason: str
+) -> None:
+    failed = Failure(type=failure, message="no room") if failure else None
+    own = {"round": 3, "started": 5.0, "ended": 7.5, "environment": {"a": "b"}}
+    made = record(FAST.id, outcome=outcome, failure=failed, **own)
+    tail = Tail(folder := SweepFolder(tmp_path), "p000")
+    run = bare(built, folder=folder, progress=Progress())
+    run._note(StoredTrial(tmp_path, made))
+    ((found,),) = [one.values() for one in run.progress.timing["p000", 3].values()]
+    assert found == StoredTrial(tmp_path, dataclasses.replace(made, environment={}))
+    (said,) = tail.new()
+    own = {"round": 3, "outcome": outcome, "seconds": 2.5, "reason": reason}
+    own |= {"time": said.time, "arm": FAST.id, "kind": Kind.TIMING, "final": failure == "ConfigError"}
+    assert said == Event(**own)
+
+
+@pytest.mark.parametrize(("nodes", "world", "each"), [(1, 4, None), (3, 12, 4)])
+def test_ranks_on_several_nodes_hear_how_many_each_has_and_where_they_meet(
+    nodes: int, world: int, each: int | None
+) -> None:
+    device = Device("cuda", 4, "NVIDIA H100", capability=(9, 0))
+    manifest = plan.single_arm(
+        SweepCommand({"name": "toys.devices:Devices"}, {"parallel": "replicas"}), device
+    )
+    sweep = manifest.sweep.model_copy(update={"nodes": nodes})
+    run = bare(
+        SimpleNamespace(folder=SweepFolder(Path("sweep")), manifest=manifest),
+        "exec",
+        manifest=manifest.model_copy(update={"sweep": sweep}),
+        _device=device,
+        _nodes=SimpleNamespace(meeting_point=lambda: "n1:7") if nodes > 1 else None,
+    )
+    spec, _ = run._spec(manifest.arms[0], Kind.EVIDENCE, None)
+    assert (spec.world, spec.ranks_per_node, spec.meet) == (world, each, "n1:7" if each else None)
+
+
+@pytest.mark.parametrize(("attempts", "attempt"), [({3: "x"}, 4), ({4: "x"}, 5)])
+def test_a_round_that_this_attempt_has_measured_is_another_attempts(
+    built: Built, attempts: dict, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = bare(built), list[Any]()
+    run.progress.timing = {("p000", 1): attempts, ("p001", 2): {4: "x"}}
+    monkeypatch.setattr(pack, "claim", lambda folder, own: 5)
+    monkeypatch.setattr(pack, "stop_if_superseded", lambda *words: asked.append(words[1:]))
+    run._renew_attempt(1)
+    assert run.attempt == attempt
+    assert asked == [("p000", 4)] * (attempt == 5)
+
+
+def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
+    counts = [
+        record(arm, Kind.COUNTING, counters={"compile_s": s}) for arm, s in ((BASE, None), (OTHER, 0.5))
+    ]
+    shown = [record(BASE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), *counts]
+    toy = manifest(sweep={"measure": {"region_s": 2.0}})
+    run = bare(SimpleNamespace(folder=SweepFolder(tmp_path), manifest=toy), progress=progress(*shown))
+    run._reference, run._nodes, run._rare, run._idle = (BASE, None, {OTHER: (1, 2)}, None)
+    run._servers = SimpleNamespace(seed=17, starter_of=lambda place: place)
+    fast, sweep, place = toy.arm(OTHER), toy.sweep, ("p000", run.folder.cache_dir)
+    own = {"round": 5, "attempt": 4, "server": 17, "iterations": 200, "rare": (1, 2), "cadence": 4}
+    timing = sweep.trial_spec(fast, Kind.TIMING, *place, **own)
+    assert run._spec(fast, Kind.TIMING, 5) == (timing, {})
+    evidence = sweep.trial_spec(fast, Kind.EVIDENCE, *place, round=None, attempt=4, replicate=2)
+    assert run._spec(fast, Kind.EVIDENCE, None, 2) == (evidence, {})
+    own, theirs = (run._states(toy.arm(arm), tmp_path) for arm in (BASE, OTHER))
+    assert own == str(pack.replay_dir(tmp_path)) and theirs == str(pack.replay_dir(Path()))
+    kinds = (Kind.TIMING, Kind.EVIDENCE, Kind.COUNTING)
+    assert [run._starter_of(OTHER, kind) for kind in kinds] == [run.folder.cache_dir, None, None]
+    assert run._starter_of(BASE, Kind.TIMING) is None, "it compiles nothing"
+    run._device = Device("cuda")
+    assert run._starter_of(OTHER, Kind.TIMING) is None, "a process that forks must not use the driver"
 
 
 @pytest.mark.slow
