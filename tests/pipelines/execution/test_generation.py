@@ -251,8 +251,8 @@ def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     ("memory_gib", "each_gib", "alone"),
-    [(10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
-    ids=["do not", "unknown", "not even one"],
+    [(10, 4.6, "bc"), (10, 4.5, "c"), (0, 99.0, ""), (10, 99.0, "bc")],
+    ids=["do not", "two do", "unknown", "not even one"],
 )
 def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(
     memory_gib: int, each_gib: float, alone: str, arms: Arms, trial: Callable[..., Trial]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,8 @@ from loops import LOOP
 from planned_sweeps import FAST as OTHER
 from planned_sweeps import NAIVE as BASE
 from planned_sweeps import manifest, progress, record
-from recorded import FAST, Built, build
+from planned_sweeps import pack as planned_pack
+from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch, pack
@@ -29,6 +32,7 @@ from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Event, Failure, Kind, Outcome, SweepFolder, read_evidence
 from perfsweep.pipelines.store.writers import Superseded
+from perfsweep.pipelines.trial import layout
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError
@@ -261,6 +265,89 @@ def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
     assert run._starter_of(BASE, Kind.TIMING) is None, "it compiles nothing"
     run._device = Device("cuda")
     assert run._starter_of(OTHER, Kind.TIMING) is None, "a process that forks must not use the driver"
+
+
+PARTS = ("seeds", "results", "rest", "generation", "forget", "trainings", "courses")
+
+
+@pytest.mark.parametrize("timed_parity", [False, True])
+def test_a_pack_makes_what_is_needed_once_then_its_rounds_and_then_trainings_and_courses(
+    timed_parity: bool,
+) -> None:
+    toy = manifest(packs=(planned_pack(OTHER, BASE),), sweep={"measure": {"timed_parity": timed_parity}})
+    counted = record(BASE, Kind.COUNTING)
+    run, done = bare(SimpleNamespace(folder=SweepFolder("x"), manifest=toy), _reference=BASE), list[Any]()
+    run.progress, left = progress(counted), iter([2, 0, None])
+    run._compiles = lambda arm: arm == OTHER
+    run._next = lambda tried: done.append(sorted(tried)) or next(left)
+    run.support = lambda arm, kind: done.append((arm.id, kind))
+    run._servers = SimpleNamespace(learn=lambda place: done.append(place))
+    run._feeder = SimpleNamespace(between_rounds=lambda: done.append("fed"))
+    for name in [
+        "share_imports",
+        "_seeds",
+        "_results",
+        "_rest",
+        "_generation",
+        "_forget",
+        "_trainings",
+        "_courses",
+    ]:
+        setattr(run, name, lambda *words, name=name: done.append((name, *words)))
+    run.run()
+    assert done == [
+        *((BASE, Kind.COUNTING), ("share_imports", Path()), (BASE, Kind.EVIDENCE)),
+        *((OTHER, Kind.COUNTING), (OTHER, Kind.EVIDENCE), run.folder.cache_dir, ("_seeds",), ("_results",)),
+        *([], ("_rest",), ("_generation", 2), ("_forget", 2), "fed"),
+        *([2], ("_rest",), ("_generation", 0), ("_forget", 0), "fed"),
+        *([0, 2], ("_trainings",), *([("_courses",)] if timed_parity else [])),
+    ]
+
+
+@pytest.mark.parametrize("retry", [frozenset(), frozenset({Outcome.OOM})])
+def test_a_round_starts_each_arm_that_can_run_notes_what_ended_and_measures_the_others_alone(
+    built: Built, retry: frozenset[Outcome], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    done, spec = list[Any](), SimpleNamespace(arm=FAST)
+    trial = SimpleNamespace(folder=Path("trial"), spec=spec)
+
+    class Round(nullcontext):
+        rare, alone = {"a": (1,), "b": (2,)}, [(trial, "it does not fit")]
+
+        def __init__(self, memory: int, timeout_s: float, turn_s: float, began: float, file: Path) -> None:
+            super().__init__(self)
+            done.append((memory, timeout_s, turn_s, file))
+
+        def start(self, *words: Any) -> None:
+            done.append(words)
+
+        def run(self, rng: Any, ahead: Any) -> Any:
+            done.append((rng.random(), ahead))
+            yield trial, "record"
+
+    monkeypatch.setattr(pack, "Generation", Round)
+    monkeypatch.setattr(pack, "refuse_disk", lambda *words: done.append(("disk", *words)))
+    run, measure = bare(built, retry=retry, advanced=False), built.manifest.sweep.measure
+    run._rare, run._device = {"a": (9,)}, Device(memory_bytes=7)
+    names = ("begin_round", "rest_ahead")
+    run._servers = SimpleNamespace(**{name: lambda name=name: done.append(name) for name in names})
+    run._starter_of, run._timing = lambda *words: words, lambda *words: words
+    run._stop_if_asked = run._renew_attempt = lambda *words: None
+    run._note, run._trial = (lambda *words, n=n: done.append((n, *words)) for n in ("note", "alone"))
+    run.progress = SimpleNamespace(
+        retired=lambda *words: {NAIVE.id: "bad"}, measured=lambda *words: (FAST.id, NAIVE.id)
+    )
+    run._generation(1)
+    draw = random.Random(layout.draw("p000", 1, 4, measure.seed)).random()
+    assert done == [
+        *("begin_round", (7, measure.timeout_s, measure.turn_s, pack.at_work(built.folder, "p000"))),
+        *(((arm.id, 1), (arm.id, Kind.TIMING)) for arm in ((FAST, NAIVE) if retry else (FAST,))),
+        *((draw, run._servers), ("disk", Path("trial"), "record")),
+        *(("note", StoredTrial(Path("trial"), "record")), "rest_ahead", ("alone", FAST, Kind.TIMING, 1)),
+    ]
+    assert (run._rare, run.advanced) == ({"a": (9,), "b": (2,)}, True)
+    said = f"{FAST.label}: it does not fit; it is measured by itself\n"
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.slow

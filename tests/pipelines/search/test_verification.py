@@ -182,14 +182,6 @@ def test_a_verification_that_ends_early_says_what_the_search_has_learnt(
     assert lines_with(done, "learnt so far") == (learnt if said else [])
 
 
-def test_where_not_even_the_reference_can_run_nothing_is_verified(tmp_path: Path) -> None:
-    stated = {"baseline": Observation(None, reason="no memory", outcome="oom")}
-    done = verified(tmp_path, result(None), stated=stated)
-    assert (done.status, done.asked) == (SOME_FAILED, [])
-    assert done.printed[-1].startswith("no feasible arm: not even the baseline: out: ")
-    assert done.printed[-1].endswith(": no memory")
-
-
 @pytest.mark.parametrize(
     ("verdict", "status", "refused"),
     [

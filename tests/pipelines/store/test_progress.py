@@ -406,18 +406,6 @@ def test_of_trials_that_are_needed_once_the_latest_attempt_counts_in_whatever_or
             assert only.record.attempt == 10
 
 
-@pytest.mark.parametrize(("outcome", "lacking"), [("ok", "-1-"), ("oom", "01-"), ("unsupported", "---")])
-def test_a_trial_without_times_is_made_once_for_a_seed_and_again_for_an_outcome(
-    outcome: str, lacking: str
-) -> None:
-    found = planned_sweeps.progress(planned_sweeps.record(A, Kind.EVIDENCE, outcome=Outcome(outcome)))
-    again = frozenset({Outcome.OOM})
-    asked = [(0, again), (1, frozenset[Outcome]()), (0, frozenset[Outcome]())]
-    told = [found.lacks("p000", A, Kind.EVIDENCE, seed, retry) for seed, retry in asked]
-    assert told == [letter != "-" for letter in lacking]
-    assert found.lacks("p000", A, Kind.COUNTING, retry=again), "an arm that was given up too"
-
-
 def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
     folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
     for number in (0, 3):
