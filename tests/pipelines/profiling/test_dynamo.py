@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.profiling.dynamo import explained, first_line, frames, place_of
-from perfsweep.pipelines.store.profiles import Cost
+from perfsweep.pipelines.profiling.dynamo import explained, first_line, place_of
 
 TOTALS: dict[str, float | None] = {
     "compiled_graphs": 1.0,
@@ -43,29 +41,6 @@ def test_breaks_are_told_by_place_and_reason_and_recompiles_by_their_guard() -> 
         "the recompile limit was hit: from then on that frame runs eagerly",
     ]
     assert place_of(SimpleNamespace(user_stack=[])) == "an unknown place"
-
-
-def compiled(name: str | None, seconds: float | None, **more: Any) -> Any:
-    known = {"co_filename": "/srv/model.py", "co_firstlineno": 3, "graph_op_count": 2, **more}
-    return SimpleNamespace(co_name=name, entire_frame_compile_time_s=seconds, **known)
-
-
-def test_frames_have_their_seconds_and_operators_together_the_longest_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    noted = [
-        *(compiled("short", 1.0, co_filename=None, graph_op_count=None), compiled("long", 2.0)),
-        *(compiled("long", 3.0, graph_op_count=5), compiled("run", 9.0, is_runtime=True)),
-        *(compiled("none", None), compiled(None, 1.0)),
-    ]
-    utils = SimpleNamespace(get_compilation_metrics=lambda: noted)
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)  # type: ignore[arg-type]
-    assert list(frames()) == [
-        Cost(name="long", where="model.py:3", self_ns=5e9, calls=7.0),
-        Cost(name="short", where=":3", self_ns=1e9, calls=0.0),
-    ]
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace())  # type: ignore[arg-type]
-    assert list(frames()) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 from toys import phased
 from toys.phased import FLOPS, slow_part
 
@@ -26,7 +25,6 @@ from perfsweep.pipelines.config.types import (
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling import profiled_process
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Profiling, arm_called, wanted
-from perfsweep.pipelines.report import profile_tables
 from perfsweep.pipelines.store.profiles import (
     Cost,
     Kept,
@@ -279,29 +277,4 @@ def test_an_arm_of_a_sweep_is_profiled_as_the_sweep_measured_it_and_linked_in_it
     assert (
         "--arm is missing; say which arm of phased-demo to profile: naive, baseline, products=2"
         in capsys.readouterr().err
-    )
-
-
-@pytest.mark.slow
-def test_an_interrupted_command_keeps_what_was_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shown = profile_tables.show
-
-    def interrupted(console: Console, kept: Kept, top: int) -> None:
-        shown(console, kept, top)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(profile_tables, "show", interrupted)
-    assert (
-        command(f"workload={TOY}", "measure.warmup_max=6", "measure.timeout_s=300", "measure.iterations=4")
-        == 130
-    )
-    assert [kept.profile.tool for kept in kept_profiles(SweepFolder("runs/phased-profile"))] == [
-        "pyinstrument"
-    ]
-    assert (
-        "interrupted; profiles that were whole are kept in runs/phased-profile/profiles"
-        in capsys.readouterr().out
     )

@@ -14,12 +14,10 @@ import pytest
 from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import tool as profiling
-from perfsweep.pipelines.profiling.profiled_process import Repeated, Walk, _debugging, _profile, phase_totals
+from perfsweep.pipelines.profiling.profiled_process import Repeated, Walk, _debugging, phase_totals
 from perfsweep.pipelines.profiling.profiled_slice import Situation, Slice, resolve
-from perfsweep.pipelines.profiling.tool import Findings, Measured, Tool
+from perfsweep.pipelines.profiling.tool import Measured, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
-from perfsweep.pipelines.store.profiles import Cost, Profile
-from perfsweep.pipelines.store.records import Arm
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.workloads.errors import ConfigError
 
@@ -142,21 +140,6 @@ def series(host: dict[str, list[int]], device: dict[str, list[int]]) -> Any:
 )
 def test_a_phase_takes_what_the_device_says_where_all_of_it_was_seen(found: Any, totals: dict) -> None:
     assert phase_totals(found) == totals
-
-
-def test_a_profile_says_all_that_its_repetitions_did(tmp_path: Path) -> None:
-    found, _ = repeated(Slice(5, 2), hook="off", repeats=1)
-    arm = Arm(id="a" * 16, label="baseline", levels={})
-    options = ProfileConfig(tool="torch", hook="off")
-    spec: Any = SimpleNamespace(trial=SimpleNamespace(workload="digits", arm=arm), options=options)
-    told = Findings((cost := Cost(name="f"),), (("samples", 4.0),), ("found",), ("noted",))
-    with _debugging(tmp_path, by_workload=False) as log:
-        made = _profile(spec, "sample", found, told, log)
-    wrote = "debug log on: the workload has no debug_log to switch on, and Python's loggers wrote 0 lines"
-    said = {"tool": "torch", "variant": "hook off", "workload": "digits", "unit": "sample", "arm": arm}
-    said |= {"slice": "iterations 5:7", "iterations": 2, "units": 4.0, "costs": (cost,)}
-    said |= {"bare_ns": (500.0,), "profiled_ns": (500.0,), "facts": {"samples": 4.0}}
-    assert made == Profile(**said, findings=("found",), notes=("noted", wrote))
 
 
 def test_what_debug_logging_changed_is_noted_with_the_lines_that_were_written(tmp_path: Path) -> None:

@@ -61,14 +61,6 @@ def test_phases_are_billed_by_time_and_the_ceiling_is_told(
     assert found.notes == ((eager,) if hook == "on" else (eager, roofline.RECORDED))
 
 
-def test_an_unknown_device_has_what_a_product_and_a_copy_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "device_facts", lambda: Device("cpu", 1, "NVIDIA H200"))
-    monkeypatch.setattr(roofline, "_product_rate", lambda dtype, device, clock: 6.0)
-    monkeypatch.setattr(roofline, "_copy_rate", lambda device, clock: 3.0)
-    here = f"a product and a copy on this cpu, {torch.get_num_threads()} threads"
-    assert roofline.ceiling_here("half") == Ceiling("half", 6.0, 3.0, here)
-
-
 def test_a_copy_reads_and_writes_and_the_shortest_of_five_counts() -> None:
     clock, took = FakeClock(tick_ns=1), iter([70, 30, 90, 50, 40])
     assert roofline._shortest_s(lambda: clock.advance(next(took)), clock) == pytest.approx(31e-9)

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 from toys.spinner import Config, Spinner
 
-from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneCommand, TuneConfig
+from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import (
-    Grid,
-    budget,
-    ladder_factor,
-    limit_words,
-    refuse_too_much_memory,
-    search_factors,
-)
+from perfsweep.pipelines.search.factors import Grid, budget, refuse_too_much_memory, search_factors
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.workloads.errors import ConfigError
 
@@ -52,10 +45,6 @@ def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have()
             "tune.toggles has 9 toggles, and a search takes 8; tune the likeliest first",
         ),
         (
-            {"levels": {"work": ["double"]}},
-            "work has no level to try but double, which the baseline has; choose from: double, single",
-        ),
-        (
             {"toggles": ["half", "device_only"], "parity": "exact"},
             "the limits leave nothing to search: half=on: its results may move as far as tolerance, and"
             " tune.parity=exact; device_only=on: needs a GPU",
@@ -83,22 +72,6 @@ def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_m
     inside = grid("after", "work")
     assert (inside.legal((1, 0)), inside.levels((1, 0))) == (False, None)
     assert inside.legal((1, 1)) and inside.legal((0, 0)) and inside.legal((0, 1))
-
-
-def test_what_a_search_starts_from_is_one_of_the_sizes_even_where_it_is_no_number() -> None:
-    assert ladder_factor("slab", [8, 2], 4) == Factor("slab", (2, 4, 8), (1.0, 2.0, 3.0), 1)
-    assert ladder_factor("slab", [2, 8], "all") == Factor("slab", ("all", 2, 8), (None, 1.0, 3.0), 0)
-    assert ladder_factor("slab", [0, 1], 0) == Factor("slab", (0, 1), (None, 0.0), 0)
-
-
-def test_limits_are_told() -> None:
-    command = TuneCommand(workload={}, tune=TuneConfig(parity="exact"))
-    assert limit_words(command) == ["results no looser than exact", "for a long run"]
-    command.measure, command.tune = MeasureConfig(memory_gib=1.5), TuneConfig(compile_s=2.5, iterations=9.0)
-    assert limit_words(command) == [
-        *("results no looser than tolerance", "peak memory 1.5 GiB", "2.5 s of compiling"),
-        "for 9 iterations, set-up and compiling included",
-    ]
 
 
 GIB = 2**30

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
 from perfsweep.pipelines.search.factors import ladder_factor
-from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, is_ladder, sizes_of
+from perfsweep.pipelines.search.ladders import LadderResult, SizeResult, fastest, sizes_of
 from perfsweep.pipelines.search.search import Observation, explore
 from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.errors import ConfigError
@@ -107,17 +106,6 @@ def test_where_memory_predicted_wrongly_what_is_left_is_halved() -> None:
     )
     assert found.sure and found.largest is not None and found.largest.size == 8
     assert measured[measured.index(1024) :] == [1024, 64, 16, 8]
-
-
-def test_a_ladder_has_the_sizes_that_are_given_or_declared_and_powers_of_two() -> None:
-    every = Toggle("size", (Level("all"),), "", "", Numbers(1, 8))
-    more = Toggle("size", (Level("all"), Level(6)), "", "", Numbers(0, 9))
-    declared, few = (Toggle("size", tuple(map(Level, sizes)), "") for sizes in ((9, 3, 5), (3, 5)))
-    assert [sizes_of(one) for one in (every, more, declared)] == [[1, 2, 4, 8], [1, 2, 4, 6, 8], [3, 5, 9]]
-    assert sizes_of(every, [8, 3, 8]) == [3, 8]
-    endless = dataclasses.replace(every, numbers=Numbers(3))
-    assert sizes_of(endless) == [2**power for power in range(2, 22)]
-    assert is_ladder(every) and not is_ladder(few)
 
 
 @pytest.mark.parametrize(

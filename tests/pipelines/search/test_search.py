@@ -18,7 +18,6 @@ from perfsweep.pipelines.search.search import (
     SearchResult,
     _SearchState,
     exhaustive,
-    screens,
     search,
     stack,
 )
@@ -220,21 +219,6 @@ def test_a_search_looks_at_sizes_then_levels_then_all_at_once_and_then_around_th
     assert result.expected.keys() == {*changes, ("t1", 2)}, "not measured with the others"
     for key, more in changes.items():
         assert result.expected[key] == pytest.approx((more, 0.01), abs=0.005)
-
-
-@pytest.mark.parametrize(
-    ("count", "rows", "most"), [(1, 2, 1), (2, 4, 2), (3, 4, 2), (4, 8, 4), (5, 16, 4), (8, 16, 5)]
-)
-def test_a_screen_has_each_toggle_on_in_half_of_its_arms(count: int, rows: int, most: int) -> None:
-    found = screens(count)
-    assert found.shape == (rows, count) and len({tuple(row) for row in found}) == rows
-    assert found.sum(axis=0).tolist() == [rows / 2] * count and set(found.ravel()) == {0, 1}
-
-
-def test_very_many_arms_are_counted_without_asking_which_are_legal() -> None:
-    two = Factor("t", (None, "on"))
-    assert exhaustive([two] * 10, lambda point: not point[0]) == 512
-    assert exhaustive([two] * 11, lambda point: False) == 2048
 
 
 def stacked(true: Callable[[Point], float | None], factors: list[Factor], error: float = 0.01) -> tuple:

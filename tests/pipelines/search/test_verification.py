@@ -172,16 +172,6 @@ def test_winner_reference_everything_on_and_each_level_left_out_are_measured_tog
     )
 
 
-@pytest.mark.parametrize(("status", "said"), [(1, False), (3, True), (130, True)])
-def test_a_verification_that_ends_early_says_what_the_search_has_learnt(
-    tmp_path: Path, status: int, said: bool
-) -> None:
-    done = verified(tmp_path, result((1, 0, 0)), [NAIVE_FASTER], status=status)
-    assert (done.status, len(presets(tmp_path))) == (status, int(not said))
-    learnt = ["learnt so far: of 3 arms the best is fuse=on: 1.28x faster (+-2.0%), not verified"]
-    assert lines_with(done, "learnt so far") == (learnt if said else [])
-
-
 @pytest.mark.parametrize(
     ("verdict", "status", "refused"),
     [

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfsweep.fields import choices_of, default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
-from perfsweep.pipelines.store.records import REPEAT, Kind, TrialRecord, TrialSpec, Version
+from perfsweep.pipelines.store.records import Kind, TrialRecord, TrialSpec, Version
 from perfsweep.pipelines.store.schema import Pack
 from perfsweep.pipelines.store.trial_schema import Arm
 
@@ -80,13 +80,6 @@ def test_a_trial_of_a_version_is_told_what_its_code_declares() -> None:
     assert (of_version.config, of_version.code, of_version.installed) == ({"width": 2}, "c2", "digest")
     assert of_version.arm.levels == {"amp": "off"}
     assert (own.config, own.code, own.installed, own.arm) == ({"width": 1}, "c", "", plan.arm(NAIVE))
-
-
-def test_what_a_trial_is_asked_for_goes_before_what_the_sweep_says() -> None:
-    assert (spec().seed, spec().timed_iterations, spec().beside) == (40, 30, 1)
-    asked = spec(replicate=2, iterations=5, world=4, ranks_per_node=2)
-    assert (asked.seed, asked.timed_iterations, asked.beside) == (42, 5, 2)
-    assert spec(replicate=REPEAT).seed == 40
 
 
 @pytest.mark.parametrize(

@@ -66,25 +66,15 @@ def test_the_tightest_limit_of_the_control_groups_is_found(monkeypatch: pytest.M
         "/sys/kernel/mm/transparent_hugepage/enabled": "[always] never\n",
     }
     fake_files(monkeypatch, files)
-    told = {
-        "cpu_model": "X",
-        "cpu_features": ["avx2", "avx512f"],
-        "cpu_governor": "performance",
-        "cpu_mhz": 2500.5,
-        "cpu_limit": 1.5,
-        "memory_bytes": 16384,
-        "memory_available_bytes": 8192,
-        "memory_limit_bytes": 4096,
-        "huge_pages": "[always] never",
-        "steal_share": 800 / 3600,
-    }
+    told: dict = {"cpu_model": "X", "cpu_features": ["avx2", "avx512f"], "cpu_governor": "performance"}
+    told |= {"cpu_mhz": 2500.5, "cpu_limit": 1.5, "memory_bytes": 16384, "memory_available_bytes": 8192}
+    told |= {"memory_limit_bytes": 4096, "huge_pages": "[always] never", "steal_share": 800 / 3600}
     assert facts().items() >= told.items() and device_facts("cpu").memory_bytes == 4096
     assert device_facts("cpu").vendor == "V"
     usage, tick_s = environment.host_usage(), 1 / os.sysconf("SC_CLK_TCK")
     assert (usage.cpu_s, usage.steal_s, usage.busy_s) == pytest.approx(
         (3600 * tick_s, 800 * tick_s, 1900 * tick_s)
     )
-    assert usage.node_cores == os.cpu_count() and usage.throttled_s == 0
 
 
 def test_limits_of_older_control_groups_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
