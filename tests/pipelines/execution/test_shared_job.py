@@ -37,21 +37,21 @@ def test_packs_go_together_where_they_ask_for_the_same_and_stay_where_they_live(
 def test_packs_with_gpus_run_on_the_cores_of_their_sockets(
     tmp_path: Path, ran: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    low, high = {"uuid": "GPU-a", "cores": [0b0011, 0]}, {"uuid": "GPU-b", "cores": [0, 0b0011]}
+    low, high = {"uuid": "GPU-a", "cores": [0b0011, 0]}, {"uuid": "GPU-b", "cores": [0b1100, 0]}
     kept: list[list[int]] = []
-    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {0, 1, 64, 65})
+    monkeypatch.setattr(shared_job.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     monkeypatch.setattr(shared_job.os, "sched_setaffinity", lambda pid, cores: kept.append([*cores]))
     monkeypatch.setattr(shared_job.os, "cpu_count", lambda: 96)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(low, high))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert ran("p000", "p003") == 0
-    assert kept == [[64, 65], [0, 1]]
+    assert kept == [[2, 3], [0, 1]]
     del high["cores"]
     ran("p000", "p003")
-    assert kept[2:] == [[64, 65], [0, 1]], "one GPU does not say: the other one's pack keeps its own"
+    assert kept[2:] == [[2, 3], [0, 1]], "one GPU does not say: the other one's pack keeps its own"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     ran("p000", "p003")
-    assert kept[4:] == [[0, 1], [64, 65]]
+    assert kept[4:] == [[0, 1], [2, 3]]
 
 
 @pytest.mark.parametrize(

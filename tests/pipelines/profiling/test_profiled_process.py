@@ -162,8 +162,7 @@ def test_a_tool_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_tool_says_which_iterations_it_wants(tmp_path: Path) -> None:
     wants = {}
     for name in (profiling.BARE, *profiling.NAMES):
-        tool = profiling.make(options := ProfileConfig(tool=name), tmp_path)
-        assert (tool.options, tool.folder) == (options, tmp_path)
+        tool = profiling.make(ProfileConfig(tool=name), tmp_path)
         flags = ("samples", "watches_before", "needs_phases")
         wants[name] = " ".join(flag for flag in flags if getattr(tool, flag))
     own = {"pyinstrument": "samples", "torch": "watches_before", "roofline": "needs_phases"}

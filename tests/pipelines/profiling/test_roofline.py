@@ -29,7 +29,6 @@ MEASURED: Any = SimpleNamespace(
 def test_products_are_named_as_peaks_are_listed(dtype: torch.dtype, kind: str) -> None:
     bias, matrix = torch.ones(3), torch.ones(3, 3, dtype=dtype)
     assert roofline.product_type((bias, matrix, torch.ones(3, 3))) == kind
-    assert roofline.product_type((bias.half(),)) == "float32"
 
 
 @pytest.mark.parametrize("hook", ["on", "off"])

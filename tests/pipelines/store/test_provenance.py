@@ -55,8 +55,6 @@ def test_the_commit_is_that_of_the_sources_where_they_are_a_checkout(
     assert provenance._git(*asked) is None
     git(tmp_path, "init", "-q")
     assert provenance._git(*asked) == str(tmp_path.resolve())
-    monkeypatch.setenv("PATH", "")
-    assert provenance._git(*asked) is None
 
 
 def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None:

@@ -200,8 +200,7 @@ def test_a_server_is_complete_once_what_it_imports_after_the_first_trial_is_impo
 
 def test_a_server_tells_the_processor_time_of_itself_and_its_branches() -> None:
     server: Any = SimpleNamespace(_family=lambda: [os.getpid(), 2**30])  # one has ended
-    before = sum(os.times()[:4])
-    used = forks.ForkServer.own_s(server)
+    before, used = sum(os.times()[:4]), forks.ForkServer.own_s(server)
     assert before - 0.05 <= used <= sum(os.times()[:4]) + 0.05, "the kernel counts in ticks"
 
 
