@@ -177,7 +177,7 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
         farther = _rings(root, source, [*sources(root), *_between(root), *sorted(tests)], tests, defined, 10)
         found = list(dict.fromkeys([*found, *farther]))
     own = root / "tests" / source.relative_to(root).with_name(f"test_{source.stem}.py")
-    found = list(dict.fromkeys([*([own] if own in tests else []), *found]))
+    found = [*({own} & tests), *(path for path in found if path != own)]
     return [str(path.relative_to(root)) for path in found[:most]]
 
 
