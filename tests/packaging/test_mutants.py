@@ -85,12 +85,14 @@ def test_a_part_that_only_its_package_names_is_reached_through_that_and_through_
         "tests/test_arms.py": "from arms import one\n'quick'",
         "tests/test_all.py": "from perfsweep.pipelines.parts import LEVELS",
         "tests/test_words.py": "arms = 'quick', 'thorough'",
+        "tests/pipelines/parts/test_one.py": "def test_all(): ...",
         "tests/test_gpu.py": "import perfsweep.pipelines.parts\npytestmark = [\n pytest.mark.gpu\n]",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = nearest(tmp_path, tmp_path / "pipelines/parts/one.py", "quick")
-    assert sorted(found) == ["tests/test_all.py", "tests/test_arms.py"]
+    assert found[0] == "tests/pipelines/parts/test_one.py", "the file of its name, whatever it names"
+    assert sorted(found[1:]) == ["tests/test_all.py", "tests/test_arms.py"]
 
 
 @pytest.mark.slow

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,8 +251,8 @@ def test_one_that_cannot_be_stopped_is_measured_alone_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     ("memory_gib", "each_gib", "alone"),
-    [(10, 4.6, "bc"), (0, 99.0, ""), (10, 99.0, "bc")],
-    ids=["do not", "unknown", "not even one"],
+    [(10, 4.6, "bc"), (10, 4.5, "c"), (0, 99.0, ""), (10, 99.0, "bc")],
+    ids=["do not", "two do", "unknown", "not even one"],
 )
 def test_an_arm_that_does_not_fit_is_measured_alone_and_the_others_go_on(
     memory_gib: int, each_gib: float, alone: str, arms: Arms, trial: Callable[..., Trial]
@@ -274,6 +276,18 @@ def test_one_that_dies_in_a_turn_has_a_record_that_says_so_and_no_more_turns(
     assert records["a"].started > 0 and records["b"].outcome is Outcome.OK
     assert (arms.order().count("a"), arms.order().count("b")) == (2, 4)
     assert arms.ended == ["b"], "the other has been ended already"
+
+
+def test_a_signal_reaches_what_an_arm_has_started_and_starts_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, first, second = (subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(3))
+    looks = iter([[first.pid], [first.pid, second.pid], [first.pid, second.pid], []])
+    monkeypatch.setattr(module, "descendants", lambda pids: next(looks))
+    child: Any = SimpleNamespace(pid=own.pid)
+    module._signal([child], signal.SIGTERM)
+    assert [one.wait() for one in (own, first, second)] == [-signal.SIGTERM] * 3
+    module._signal([child], signal.SIGTERM)  # it has died
 
 
 def test_an_interrupt_while_an_arm_warms_up_ends_it_and_all_others(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, record
+from planned_sweeps import FAST, NAIVE, arm, begun, effect, manifest, pack, record
 
 from perfsweep.pipelines.execution import missing_trials
-from perfsweep.pipelines.execution.missing_trials import lacking, untrained
+from perfsweep.pipelines.execution.missing_trials import beside_rounds, lacking, untrained
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Kind, Outcome
+from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store.trial_schema import Keep
 
 C = "c" * 16
 ONCE = [(one, kind, 0) for one in (NAIVE, FAST, C) for kind in (Kind.COUNTING, Kind.EVIDENCE)]
@@ -61,6 +62,16 @@ def test_what_failed_is_there_unless_it_is_to_be_tried_again() -> None:
     failed = made(*MADE, outcome=Outcome.FAILED)
     assert lacking(PLAN, failed) == lacking(PLAN, failed, frozenset({Outcome.OOM})) == set()
     assert lacking(PLAN, failed, frozenset({Outcome.FAILED})) == {"p000", "p001"}
+
+
+def test_packs_lack_results_to_keep_whose_folders_are_made(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "sweep")
+    assert beside_rounds(folder, PLAN, []) == set()
+    keep = Keep(folder=str(tmp_path / "kept"), iterations=3)
+    plan = PLAN.model_copy(update={"sweep": PLAN.sweep.model_copy(update={"keep": keep})})
+    begun(folder, plan, C, kind=Kind.EVIDENCE, round=None, attempt=0, outcome=Outcome.OOM)
+    assert beside_rounds(folder, plan, []) == {"p000", "p001"}
+    assert sorted(one.name[0] for one in (tmp_path / "kept").iterdir()) == ["a", "b"]
 
 
 def test_an_arm_that_no_trial_can_run_is_not_awaited_to_be_trained() -> None:

@@ -35,6 +35,11 @@ def test_breaks_are_told_by_place_and_reason_and_recompiles_by_their_guard() -> 
         "recompiled, 2 times,: size",
         "recompiled: type",
     ]
+    whole = {**TOTALS, "compile_s": 2.04, "cudagraph_skips": 1.0, "recompile_limit_hit": 1.0}
+    assert list(explained(whole, [], ())) == [
+        "1 graph in 2.0 s, 0 graph breaks, 2 recompiles, 1 CUDA graph skipped",
+        "the recompile limit was hit: from then on that frame runs eagerly",
+    ]
 
 
 @pytest.mark.parametrize(

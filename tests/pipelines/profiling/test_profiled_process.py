@@ -14,18 +14,12 @@ import pytest
 from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import tool as profiling
-from perfsweep.pipelines.profiling.profiled_process import (
-    Repeated,
-    Walk,
-    _debugging,
-    phase_totals,
-    refuse_other_processes,
-)
+from perfsweep.pipelines.profiling.profiled_process import Repeated, Walk, _debugging, phase_totals
 from perfsweep.pipelines.profiling.profiled_slice import Situation, Slice, resolve
-from perfsweep.pipelines.profiling.tool import Tool
+from perfsweep.pipelines.profiling.tool import Measured, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.errors import ConfigError
 
 
 class Counting:
@@ -56,7 +50,7 @@ def test_a_job_that_ends_before_the_slice_is_profiled_from_its_beginning_where_n
     workload = Counting(length=2)
     walk = Walk(workload, Slice(3, 4, movable=True))  # type: ignore[arg-type]
     assert walk.seek(1) == 0
-    assert (walk.slice.start, walk.slice.length, workload.at) == (0, 4, 0)
+    assert (walk.slice.start, walk.slice.length, workload.at, workload.resets) == (0, 4, 0, 1)
     with pytest.raises(ConfigError, match="the job has 2 iterations, and the slice begins at 3"):
         Walk(Counting(length=2), Slice(3, 4)).seek(0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the job has 0 iterations, and the slice begins at 0"):
@@ -99,6 +93,7 @@ def test_repetitions_with_and_without_alternate_so_that_neither_is_always_first(
     found, tool = repeated(Slice(5, 2), work := Counting())
     turns = [call if call == "without" else call[0] for call in tool.calls if call != "tick"]
     assert turns == ["without", "with", "with", "without", "without", "with"]
+    assert found.measured() == Measured(4000.0, {"work": 1000.0}, 6)
     assert (len(found.bare), len(found.profiled)) == (3, 3)
     assert ("with", 3, 2) in tool.calls, "it sees the iterations before the slice"
     assert tool.calls.count("tick") == 3 * (3 + 2)
@@ -148,21 +143,30 @@ def test_a_phase_takes_what_the_device_says_where_all_of_it_was_seen(found: Any,
 
 
 def test_what_debug_logging_changed_is_noted_with_the_lines_that_were_written(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = root.level, root.handlers.copy()
     with _debugging(tmp_path, by_workload=True) as log:
         logging.getLogger("mine").debug("a line")
     assert log.note() == "debug log on: workload.debug_log=true, and Python's loggers wrote 1 lines"
     assert "a line" in (tmp_path / "debug.log").read_text()
-
-
-def test_work_in_other_processes_is_refused() -> None:
-    refuse_other_processes(SimpleNamespace(child_usage=lambda: None))  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedHere, match="its work is done in other processes"):
-        refuse_other_processes(SimpleNamespace(child_usage=lambda: 1.0))  # type: ignore[arg-type]
+    assert (root.level, root.handlers) == before
 
 
 def test_a_tool_whose_package_is_missing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiling, "find_spec", lambda name: None)
+    refused = [tool for tool in profiling.NAMES if profiling.refusal(tool, "step")]
+    assert refused == ["pyinstrument"]
     assert "needs the package pyinstrument" in (profiling.refusal("pyinstrument", "step") or "")
+
+
+def test_a_tool_says_which_iterations_it_wants(tmp_path: Path) -> None:
+    wants = {}
+    for name in (profiling.BARE, *profiling.NAMES):
+        tool = profiling.make(ProfileConfig(tool=name), tmp_path)
+        flags = ("samples", "watches_before", "needs_phases")
+        wants[name] = " ".join(flag for flag in flags if getattr(tool, flag))
+    own = {"pyinstrument": "samples", "torch": "watches_before", "roofline": "needs_phases"}
+    assert wants == {name: own.get(name, "") for name in wants}
 
 
 TRAINING = Situation("steps", cadence=4, lead=2, active=3, iterations=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import roofline
 from perfsweep.pipelines.profiling.roofline import OUTSIDE, Ceiling, moved
+from perfsweep.pipelines.store.options import ProfileConfig
+from perfsweep.pipelines.store.profiles import Cost
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.peaks import PEAKS
@@ -20,17 +23,48 @@ MEASURED: Any = SimpleNamespace(
 )
 
 
-def test_a_phase_is_billed_without_those_inside_it_and_the_rest_is_outside() -> None:
-    own = {"forward": 40.0, "forward/attention": 20.0, "update": 10.0, OUTSIDE: 30.0}
-    assert roofline.own_times(MEASURED) == own
-
-
 @pytest.mark.parametrize(
     ("dtype", "kind"), [(torch.bfloat16, "half"), (torch.float64, "float64"), (torch.float32, "float32")]
 )
 def test_products_are_named_as_peaks_are_listed(dtype: torch.dtype, kind: str) -> None:
     bias, matrix = torch.ones(3), torch.ones(3, 3, dtype=dtype)
-    assert roofline.product_type((bias, matrix, matrix)) == kind
+    assert roofline.product_type((bias, matrix, torch.ones(3, 3))) == kind
+
+
+@pytest.mark.parametrize("hook", ["on", "off"])
+def test_phases_are_billed_by_time_and_the_ceiling_is_told(
+    hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roofline, "ceiling_here", lambda dtype: Ceiling(dtype, 8e12, 2e12, "a book"))
+    tool, x = roofline.Roofline(ProfileConfig(tool="roofline", hook=hook), tmp_path), torch.ones(4, 4)
+    with tool.block(0, 1):
+        with tool.phase("forward"), tool.phase("attention"):
+            x @ x
+        with tool.phase("update"):
+            x.view(16).add_(1)
+        x.double() @ x.double()
+    found = tool.finish(MEASURED)
+    assert found.costs == (
+        Cost(name="forward", self_ns=120.0, flops=0.0, bytes=0.0),
+        Cost(name=OUTSIDE, self_ns=90.0, calls=3.0, flops=128.0, bytes=2 * 192.0 + 3 * 128.0),
+        Cost(name="forward/attention", self_ns=60.0, calls=1.0, flops=128.0, bytes=3 * 64.0),
+        Cost(name="update", self_ns=30.0, calls=1.0, flops=0.0, bytes=2 * 64.0),
+    )
+    ceiling = {"flops_per_s": 8e12, "bytes_per_s": 2e12, "dtype": "float32", "ceiling": "a book"}
+    assert dict(found.facts) == ceiling
+    assert found.findings == (
+        "the device does 8,000 GFLOP/s in float32 and moves 2,000 GB/s (a book); below 4 FLOP for each byte"
+        " memory is the limit",
+    )
+    eager = "operators are counted as eager code runs them: what compilation fuses moves less"
+    assert found.notes == ((eager,) if hook == "on" else (eager, roofline.RECORDED))
+
+
+def test_a_copy_reads_and_writes_and_the_shortest_of_five_counts() -> None:
+    clock, took = FakeClock(tick_ns=1), iter([70, 30, 90, 50, 40])
+    assert roofline._shortest_s(lambda: clock.advance(next(took)), clock) == pytest.approx(31e-9)
+    assert next(took, None) is None and clock.synchronisations == 5
+    assert roofline._copy_rate("cpu", clock, elements=8) == pytest.approx(2 * 32 / 1e-9)
 
 
 def test_a_known_device_has_its_makers_figures(monkeypatch: pytest.MonkeyPatch) -> None:

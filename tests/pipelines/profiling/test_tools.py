@@ -13,12 +13,13 @@ import torch
 
 from perfsweep.pipelines.profiling.memory import EVENTS, Memory, holders
 from perfsweep.pipelines.profiling.tool import Measured
-from perfsweep.pipelines.profiling.tracing import costs
+from perfsweep.pipelines.profiling.tracing import added, costs
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost, MemoryCourse, read_course
 from perfsweep.pipelines.trial.failures import ON_OOM, keep_on_oom
 
-SNAPSHOT = {"segments": [{"total_size": 400, "blocks": []}]}
+ACTIVE = {"size": 3_000_000, "state": "active_allocated", "frames": [{"filename": "/x/a.py", "name": "f"}]}
+SNAPSHOT = {"segments": [{"total_size": 4_000_000, "blocks": [ACTIVE]}, {"total_size": 5_000_000}]}
 
 
 class Allocator:
@@ -27,7 +28,11 @@ class Allocator:
     def _snapshot(self) -> dict[str, Any]:
         return SNAPSHOT
 
-    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = EVENTS) -> None: ...
+    def __init__(self) -> None:
+        self.history = list[Any]()
+
+    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = 0) -> None:
+        self.history.append((enabled, max_entries))
 
 
 def test_a_profile_that_runs_out_of_memory_keeps_what_held_it(tmp_path: Path) -> None:
@@ -41,6 +46,43 @@ def test_another_failure_keeps_no_snapshot(tmp_path: Path) -> None:
     with pytest.raises(ValueError), Memory(ProfileConfig(tool="memory"), tmp_path, Allocator()).around():
         raise ValueError("something else")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_tells_who_holds_its_memory_and_a_pause_ends_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    tool = Memory(ProfileConfig(tool="memory", interval_s=60.0), tmp_path, device := Allocator())
+    assert tool.phase("p") is None, "outside a repetition"
+    with tool.around(), tool.resting():
+        assert device.history == [("all", EVENTS), (None, EVENTS)]
+    assert device.history[2:] == [("all", EVENTS), (None, EVENTS)]
+    with tool.block(0, 1):
+        pass
+    assert dict(tool.finish(Measured(1.0, {}, 1)).facts)["peak_host_bytes"] == 0.0, "nothing was sampled"
+    with tool.block(0, 1) as tick:
+        early = torch.empty(2**20, dtype=torch.uint8)
+        with tool.phase("outer") or pytest.fail("no phase"), tool.phase("inner") or pytest.fail("no phase"):
+            kept = torch.empty(2**20, dtype=torch.uint8)
+        before = torch.empty(2**20, dtype=torch.uint8)
+        del kept, before, early
+        tick()
+    found = tool.finish(Measured(1.0, {}, 1))
+    assert found.costs == (Cost(name="f", where="x/a.py:", bytes=3e6, calls=1.0),)
+    assert found.facts[:2] == (("in_use_bytes", 3e6), ("reserved_bytes", 9e6))
+    assert found.findings[-1] == (
+        "3.0 MB in use of 9.0 MB reserved after the slice; open snapshot.pickle at"
+        " https://pytorch.org/memory_viz"
+    )
+    assert pickle.loads((tmp_path / "snapshot.pickle").read_bytes()) == SNAPSHOT
+    along = read_course(tmp_path)
+    assert along is not None and along.phase_names.tolist() == ["outer", "outer/inner"]
+    assert along.allocated_bytes.tolist() == [2**20, 2**21, 3 * 2**20, 2**21, 2**20, 0]
+    assert (len(along.iteration_ns), len(along.sampled_ns)) == (1, 4), "samples at both ends of a phase"
+    assert along.reserved_bytes.tolist() == [0] * 4 and along.host_bytes.min() > 2**20
+    ends = [*along.phase_start_ns, *along.phase_end_ns[::-1], *along.iteration_ns]
+    assert ends[0] == along.allocated_ns[0] == 0 and ends == sorted(ends)
+    assert along.sampled_ns.tolist() == ends[:4] and along.allocated_ns.tolist() == sorted(along.allocated_ns)
 
 
 @pytest.mark.gpu
@@ -62,14 +104,17 @@ def test_a_kernels_time_is_not_billed_to_the_operator_that_launched_it_too() -> 
         event("ProfilerStep*", "CPU", self_cpu_time_total=5.0),
         event("ProfilerStep*", "CUDA", self_device_time_total=90.0, is_user_annotation=1.0),
         event("aten::mm", "CPU", self_cpu_time_total=2.0, self_device_time_total=40.0),
-        event("sgemm_128x64", "CUDA", self_device_time_total=40.0),
+        event("sgemm_128x64", "CUDA", self_device_time_total=40.0, count=3),
     ]
-    found = [(cost.name, cost.self_ns, cost.device_ns) for cost in costs(averages)]
+    found = list(costs(averages))
+    kernel = Cost(name="sgemm_128x64", device_ns=40_000.0, calls=3.0)
     assert found == [
-        ("(between operators)", 5000.0, 0.0),
-        ("aten::mm", 2000.0, 0.0),
-        ("sgemm_128x64", 0.0, 40000.0),
+        Cost(name="(between operators)", self_ns=5000.0, calls=1.0),
+        Cost(name="aten::mm", self_ns=2000.0, calls=1.0),
+        kernel,
     ]
+    more = Cost(name="sgemm_128x64", where="other", self_ns=1.0, device_ns=2.0, calls=4.0)
+    assert added(kernel, more) == Cost(name="sgemm_128x64", self_ns=1.0, device_ns=40_002.0, calls=7.0)
 
 
 MB = 10**6

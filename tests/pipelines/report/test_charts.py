@@ -35,7 +35,7 @@ from perfsweep.pipelines.report.pictures.chart_data import (
     spikes,
 )
 from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows, limits
-from perfsweep.pipelines.report.pictures.memory_chart import PICTURE, write_picture
+from perfsweep.pipelines.report.pictures.memory_chart import MOST_POINTS, PICTURE, thinned, write_picture
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import REST, breakdown
 from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
@@ -404,6 +404,14 @@ def test_only_profiles_that_recorded_memory_have_a_course_and_a_picture(tmp_path
     picture = write_picture(with_it)
     assert picture == with_it.folder / PICTURE
     assert 'aria-label="Memory of amp=bf16"' in picture.read_text()
+
+
+def test_thinning_a_line_keeps_its_peak() -> None:
+    sizes = np.zeros(50_000, np.int64)
+    sizes[31_337] = 7
+    times, drawn = thinned(np.arange(50_000), sizes)
+    assert len(drawn) == MOST_POINTS and drawn.max() == 7
+    assert times[drawn.argmax()] == 31_337 and (np.diff(times) > 0).all()
 
 
 def plain_chart(width: int, height: int = 300) -> Figure:

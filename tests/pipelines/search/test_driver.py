@@ -85,12 +85,37 @@ def test_an_arm_is_compared_with_what_the_proposal_stands_on(
     assert found == Candidate(SPACE.complete(changes), against, *called)
 
 
-def proposals(*points: Point) -> Generator[Proposal, object, str]:
-    """A search that asks for each arm in turn, and returns what it was told of the first two."""
+def proposals(*points: Point) -> Generator[Proposal, object, list]:
+    """A search that asks for each arm in turn, and returns what it was told after each."""
     seen = []
     for point in points:
         seen.append((yield Proposal("alone", (point,))))
-    return " | ".join(",".join(map(str, sorted(one))) for one in seen)
+    return seen
+
+
+def test_a_search_is_told_of_all_arms_so_far_and_ends_with_its_result(search: Searching) -> None:
+    fused, reference = STATED["fuse=on"], STATED["baseline"]
+    assert search.driver.run(proposals((1, 0, 0), (0, 1, 0))) is None
+    first = {(0, 0, 0): reference, (1, 0, 0): fused}
+    assert search.driver.result == [first, {**first, (0, 1, 0): STATED["narrow=on"]}]
+    assert [[one.level for one in asked] for asked in search.sweep.asked] == [["on"], ["on"]]
+    assert search.printed.splitlines() == [
+        "alone: 1 arm",
+        "  fuse=on: 1.25x faster (+-2.0%)",
+        "alone: 1 arm",
+        "  narrow=on: out: departs",
+    ]
+    again = Proposal("polish 1", ((1, 0, 0), (1, 0, 1)), (1, 0, 0))
+    assert measured(search, again.name, *again.points, base=again.base) == [
+        "polish 1: 1 arm, next to fuse=on",
+        "  fuse=on, slab=2: 2.50x faster (+-4.0%)",
+    ]
+    search.driver.print_best_so_far()
+    assert search.printed.splitlines() == [
+        "learnt so far: of 4 arms the best is fuse=on, slab=2: 2.50x faster (+-4.0%), not verified",
+        "  narrow=on: out: departs",
+        "The same command continues where it stopped.",
+    ]
 
 
 @pytest.mark.parametrize(

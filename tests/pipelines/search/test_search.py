@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from machines import Machine
 
 from perfsweep.pipelines.search.measurements import log_times
 from perfsweep.pipelines.search.search import (
     Observation,
     Observations,
+    Proposal,
     SearchResult,
     _SearchState,
     exhaustive,
@@ -131,19 +133,6 @@ def test_five_toggles_and_a_ladder_are_tuned_within_three_percent_by_a_quarter_o
     assert max(regrets) <= 0.10
 
 
-def test_arms_that_break_a_limit_never_win_and_leave_with_their_reason() -> None:
-    factors = factors_of(4, 0)
-
-    def log_time(point: Point) -> float:
-        return 0.1 * abs(point[0] - 3) - 0.5 * point[1] - 0.2 * point[2] + 0.1 * point[3]
-
-    done = simulated(
-        factors, log_time, np.random.default_rng(3), ruled_out=lambda point: "different" if point[1] else ""
-    )
-    assert done.result.best == (3, 0, 1, 0, 0)
-    assert done.result.dropped == {"t0": "different"}
-
-
 def test_illegal_combinations_are_never_asked_for_and_a_level_that_needs_another_is_found() -> None:
     factors = factors_of(3, 2)
 
@@ -190,6 +179,46 @@ def test_a_change_is_of_one_toggle_or_to_the_next_size_and_never_to_what_has_lef
     assert state.changes((2, 0, 0)) == [(2, 1, 0), (1, 0, 0), (3, 0, 0)]
     assert state.changes((0, 0, 0)) == [(0, 1, 0)], "what is no size has none next to it"
     assert [state.neighbours(LADDER.sizes, number) for number in (1, 4)] == [[2], [3]]
+
+
+def cost(point: Point) -> float | None:
+    """Of an arm with four toggles: two gain more together, one is worth little, and one cannot run."""
+    size, t0, t1, out, t3 = point
+    gains = 0.2 * t0 + (0.0, 0.1, -0.15)[t1] + 0.5 * t3 * t0 + 0.05 * t0 * (t1 > 0)
+    return None if out else 0.3 * abs(size - 3) + 0.3 * t3 - gains
+
+
+def test_a_search_looks_at_sizes_then_levels_then_all_at_once_and_then_around_the_best() -> None:
+    toggles = [Factor(name, (None, "on")) for name in ("t0", "out", "t3")]
+    factors = [LADDER, toggles[0], Factor("t1", (None, "on", "more")), *toggles[1:]]
+    steps, known, asked = search(factors, lambda point: not (point[2] == 2 and point[4])), {}, []
+    proposal = next(steps)
+    while True:
+        asked.append(proposal)
+        for point in (*proposal.points, (0, 0, 0, 0, 0)):
+            time = cost(point)
+            measured = time is not None and Observation(time - 0.9, 1e-4)
+            known[point] = measured or Observation(None, reason="no", outcome="failed")
+        try:
+            proposal = steps.send(known)
+        except StopIteration as end:
+            result = end.value
+            break
+    base, gain, best = (3, 0, 0, 0, 0), (3, 1, 0, 0, 1), (3, 1, 1, 0, 1)
+    alone = ((3, 1, 0, 0, 0), (3, 0, 1, 0, 0), (3, 0, 2, 0, 0), (3, 0, 0, 1, 0), (3, 0, 0, 0, 1))
+    assert asked == [
+        Proposal("ladder", ((1, 0, 0, 0, 0), (2, 0, 0, 0, 0))),
+        Proposal("ladder", (base, (4, 0, 0, 0, 0))),
+        Proposal("alone", (base, *alone), base),
+        Proposal("screen", ((3, 0, 1, 0, 1), gain, (3, 1, 1, 0, 0))),
+        Proposal("polish 1", (gain, best, (2, 1, 1, 0, 1), (4, 1, 1, 0, 1)), gain),
+    ]
+    assert (result.best, result.dropped) == (best, {"out": "no"})
+    assert result.best_levels == {"t0": 1, "t1": 1, "t3": 1}
+    changes = {("size", 2): 0.3, ("size", 4): 0.3, ("t0", 0): 0.75, ("t1", 0): 0.15, ("t3", 0): 0.2}
+    assert result.expected.keys() == {*changes, ("t1", 2)}, "not measured with the others"
+    for key, more in changes.items():
+        assert result.expected[key] == pytest.approx((more, 0.01), abs=0.005)
 
 
 def stacked(true: Callable[[Point], float | None], factors: list[Factor], error: float = 0.01) -> tuple:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.search.surrogate import PAIR_SD, Factor, Measured, Point, predict
+from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
 
 FUSE, SHARE = Factor("fuse", (None, "on")), Factor("share", (None, "on"))
 
 
-def predicted(times: dict[Point, float], *asked: Point) -> tuple[np.ndarray, np.ndarray]:
-    values = np.array(list(times.values()))
-    measured = Measured(list(times), values, np.full(len(values), 1e-8))
-    return predict([FUSE, SHARE], measured, asked)
+SIZE = Factor("size", ("all", 1, 4, 8), (None, 0.0, 2.0, 3.0))
 
 
-def test_changes_add_up_where_both_were_measured_alone() -> None:
-    means, deviations = predicted({(0, 0): 0.0, (1, 0): -0.2, (0, 1): -0.3}, (1, 1))
-    assert -0.5 < means[0] < -0.46, "drawn a little towards the mean of all"
-    # An interaction may be there, and whatever else the arm does by itself.
-    assert PAIR_SD < deviations[0] < 3 * PAIR_SD
-    # What was measured itself is known as well as it was measured.
-    means, deviations = predicted({(0, 0): 0.0, (1, 0): -0.2, (0, 1): -0.3, (1, 1): -0.1}, (1, 1), (0, 1))
-    assert means == pytest.approx([-0.1, -0.3], abs=1e-3) and deviations.max() < 1e-3
+def covariance(one: Point, other: Point) -> float:
+    """Of two arms of fuse, share and a size, by the published variances of what an arm is made of."""
+    alike = [float(one[0] == other[0]), float(one[1] == other[1]), float(one[2] == other[2])]
+    sizes = SIZE.sizes[one[2]], SIZE.sizes[other[2]]
+    if sizes[0] is not None and sizes[1] is not None:
+        alike[2] = float(np.exp(-((sizes[0] - sizes[1]) ** 2) / (2 * 1.5**2)))
+    pairs = alike[0] * alike[1] + alike[0] * alike[2] + alike[1] * alike[2]
+    return 1 + 0.3**2 * sum(alike) + 0.08**2 * pairs + 0.01**2 * (one == other)
+
+
+def test_an_arm_is_predicted_from_all_that_share_a_level_or_have_a_size_close_to_its_own() -> None:
+    arms: list[Point] = [(0, 0, 0), (1, 0, 1), (0, 1, 2), (1, 1, 3)]
+    times, variances = np.array([0.0, -0.2, -0.3, 0.4]), np.array([0.01, 0.02, 0.03, 0.04])
+    asked: list[Point] = [(0, 0, 0), (1, 1, 1), (0, 0, 3)]
+    found, deviations = predict([FUSE, SHARE, SIZE], Measured(arms, times, variances), asked)
+    between = np.array([[covariance(one, other) for other in arms] for one in arms]) + np.diag(variances)
+    across = np.array([[covariance(one, other) for other in arms] for one in asked])
+    weights = across @ np.linalg.inv(between)
+    assert found == pytest.approx(times.mean() + weights @ (times - times.mean()))
+    own = np.array([covariance(one, one) for one in asked])
+    assert deviations**2 == pytest.approx(own - (weights * across).sum(axis=1))

@@ -406,6 +406,13 @@ def test_of_trials_that_are_needed_once_the_latest_attempt_counts_in_whatever_or
             assert only.record.attempt == 10
 
 
+def test_what_many_records_say_alike_is_kept_once() -> None:
+    own = ({"round": n, "environment": {"gpus": ["x"]}, "counters": {"ops": 2.0}} for n in (0, 1))
+    found = planned_sweeps.progress(*(planned_sweeps.record(A, **one) for one in own))
+    one, other = (trial.record for trial in found.every)
+    assert one.counters is other.counters and one.environment["gpus"] is other.environment["gpus"]
+
+
 def test_damaged_records_are_named_and_trials_that_run_are_passed_over(tmp_path: Path) -> None:
     folder, plan = SweepFolder(tmp_path), planned_sweeps.manifest()
     for number in (0, 3):

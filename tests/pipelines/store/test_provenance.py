@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from git_repository import git
 from omegaconf import OmegaConf
 
 from perfsweep.pipelines.store import provenance
@@ -43,6 +44,17 @@ def test_values_of_env_set_stand_nowhere_and_their_names_do(
     assert kept.configuration.cluster == {"env_set": {"TOKEN": "***"}, "nodes": 1}
     assert kept.provenance.command == f"perfsweep sweep '{named}' measure.rounds=2"
     assert cfg.cluster.env_set.TOKEN == "hidden"  # the jobs still get it
+
+
+def test_the_commit_is_that_of_the_sources_where_they_are_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    asked = ("rev-parse", "--show-toplevel")
+    assert provenance._git(*asked) is None
+    git(tmp_path, "init", "-q")
+    assert provenance._git(*asked) == str(tmp_path.resolve())
 
 
 def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import Field, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, sweep
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticUndefined
 
 from perfsweep.fields import choices_of, default_of
-from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, TrackingConfig
+from perfsweep.pipelines.store import profiles, schema, trial_schema
+from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from perfsweep.pipelines.store.records import Kind, TrialRecord, TrialSpec, Version
 from perfsweep.pipelines.store.schema import Pack
 from perfsweep.pipelines.store.trial_schema import Arm
@@ -80,6 +82,20 @@ def test_a_trial_of_a_version_is_told_what_its_code_declares() -> None:
     assert (of_version.config, of_version.code, of_version.installed) == ({"width": 2}, "c2", "digest")
     assert of_version.arm.levels == {"amp": "off"}
     assert (own.config, own.code, own.installed, own.arm) == ({"width": 1}, "c", "", plan.arm(NAIVE))
+
+
+def test_what_a_file_does_not_say_is_nothing_but_for_a_few_fields() -> None:
+    said, nothing = {}, (MISSING, PydanticUndefined, None, 0, "", (), {})
+    for module in (trial_schema, schema, profiles):
+        for name, cls in vars(module).items():
+            if getattr(cls, "__module__", "") == module.__name__:
+                own = getattr(cls, "__dataclass_fields__", None) or getattr(cls, "model_fields", {})
+                said |= {f"{name}.{key}": one.default for key, one in own.items() if key[0] != "_"}
+    versioned = ("TrialSpec", "TrialRecord", "Sweep", "ProfileSpec", "Profile")
+    more = {"DeclaredLevel.parity": "exact", "Declared.data_phases": ("data",), "TrialRecord.settled": True}
+    more |= {"Sweep.tracking": TrackingConfig(), "Sweep.report": ReportConfig(), "Sweep.nodes": 1}
+    more |= {"TrialSpec.world": 1, **{f"{name}.schema_version": 1 for name in versioned}}
+    assert {key: default for key, default in said.items() if default not in nothing} == more
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,12 @@ def test_a_server_is_complete_once_what_it_imports_after_the_first_trial_is_impo
     server = forks.ForkServer([], {"PYTHONPATH": str(tmp_path)}, early=True)
     server.complete()
     assert (tmp_path / "imported").exists()
+
+
+def test_a_server_tells_the_processor_time_of_itself_and_its_branches() -> None:
+    server: Any = SimpleNamespace(_family=lambda: [os.getpid(), 2**30])  # one has ended
+    before, used = sum(os.times()[:4]), forks.ForkServer.own_s(server)
+    assert before - 0.05 <= used <= sum(os.times()[:4]) + 0.05, "the kernel counts in ticks"
 
 
 def test_what_a_users_module_raises_is_left_to_its_trial(

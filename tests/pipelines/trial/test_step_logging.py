@@ -31,7 +31,8 @@ def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_s
     run = read_run(path)
     rows = [(row["index"], row["loss"]) for row in run.history]
     assert rows == [(index, index / 8) for index in (49, 99, 119)], "finishing saves the last"
-    assert (log.calls, log.commits, run.group) == (120, 2, "")
+    assert (log.calls, log.commits, run.group, run.project) == (120, 2, "", "perfsweep")
+    assert (len(log), log.arrays()) == (0, {})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"a line of the workload" in path.read_bytes()]
     assert [path.name for path in (tmp_path / "trial").iterdir()] == ["scratch"]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from counted import BATCH, FLOAT, HIDDEN, INPUT, OUTPUT, count, network, rows, train
 from torch import nn
 
-from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, Flag
+from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, Flag, _SavedBytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -45,6 +45,19 @@ def test_saved_bytes_are_those_autograd_keeps() -> None:
     leaf = rows().requires_grad_()
     # An own leaf, a parameter and views of it are held by somebody else already.
     assert count(lambda: (leaf @ weight.t()).sum().backward())["saved_bytes"] == 0
+
+
+def test_a_storage_counts_once_while_some_of_it_is_kept() -> None:
+    saved, storage = _SavedBytes(), torch.ones(4)
+    first, second = saved.pack(storage), saved.pack(storage[:2])
+    assert saved.unpack(first) is storage and saved.unpack("other") == "other"
+    del first
+    third = saved.pack(storage)
+    assert saved.total == 16
+    del second, third
+    sparse, fourth = torch.eye(2).to_sparse(), saved.pack(storage)
+    assert (saved.total, saved.pack(sparse) is sparse) == (32, True)
+    del fourth
 
 
 class Varied(nn.Module):

@@ -41,6 +41,10 @@ def test_facts_hold_no_secrets_but_the_job_and_settings_that_change_timings(
 def test_affinity_counts_not_the_cores_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
     assert (facts()["affinity"], device_facts("cpu").cores) == ("0-2,5", 4)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for count, told in ((3, "0-2"), (None, "0")):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert facts()["affinity"] == told
 
 
 def fake_files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
@@ -55,13 +59,22 @@ def test_the_tightest_limit_of_the_control_groups_is_found(monkeypatch: pytest.M
         "/sys/fs/cgroup/slurm/memory.max": "8192\n",
         "/sys/fs/cgroup/slurm/job_1/cpu.max": "150000 100000\n",
         "/sys/fs/cgroup/slurm/cpu.max": "max 100000\n",
-        "/proc/stat": "cpu 1 2 3 4 5 6 7 8 9 10\n",
+        "/proc/stat": "cpu 100 200 300 400 500 600 700 800 900 1000\ncpu0 1 2 3\n",
         "/proc/meminfo": "MemTotal: 16 kB\nMemAvailable: 8 kB\n",
+        "/proc/cpuinfo": "model name : X\nvendor_id : V\nflags : sse avx2 avx512f\ncpu MHz : 2500.5\n" * 2,
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+        "/sys/kernel/mm/transparent_hugepage/enabled": "[always] never\n",
     }
     fake_files(monkeypatch, files)
-    found = facts()
-    assert (found["memory_limit_bytes"], found["cpu_limit"], found["memory_bytes"]) == (4096, 1.5, 16384)
-    assert device_facts("cpu").memory_bytes == 4096
+    told: dict = {"cpu_model": "X", "cpu_features": ["avx2", "avx512f"], "cpu_governor": "performance"}
+    told |= {"cpu_mhz": 2500.5, "cpu_limit": 1.5, "memory_bytes": 16384, "memory_available_bytes": 8192}
+    told |= {"memory_limit_bytes": 4096, "huge_pages": "[always] never", "steal_share": 800 / 3600}
+    assert facts().items() >= told.items() and device_facts("cpu").memory_bytes == 4096
+    assert device_facts("cpu").vendor == "V"
+    usage, tick_s = environment.host_usage(), 1 / os.sysconf("SC_CLK_TCK")
+    assert (usage.cpu_s, usage.steal_s, usage.busy_s) == pytest.approx(
+        (3600 * tick_s, 800 * tick_s, 1900 * tick_s)
+    )
 
 
 def test_limits_of_older_control_groups_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
