@@ -14,6 +14,7 @@ from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.reference import Queue, Reference
 from perfsweep.workloads.prover.variants import TOGGLES, arm
+from perfsweep.workloads.prover.variants.finished_rows import bucket_sizes
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
@@ -91,6 +92,24 @@ def test_a_slab_whose_rows_are_done_after_two_iterations_ends_after(level: str, 
         done = [NONE, *[ALL] * MAX_DEPTH]
         overs = [made.over(SimpleNamespace(done=flags), steps) for steps, flags in enumerate(done, 1)]  # type: ignore[arg-type]
         assert overs.index(True) + 1 == expected
+
+
+@pytest.mark.parametrize("level", ["off", "sync", "every_k", "async_lag1"])
+def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done(level: str) -> None:
+    made, rows = scheduler(early_exit_all=level), SimpleNamespace(done=NONE)
+    assert not any(made.over(rows, steps) for steps in range(1, MAX_DEPTH + 4))  # type: ignore[arg-type]
+    rows.done = ALL
+    assert made.over(rows, MAX_DEPTH + 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "batches"), [(3, [3, 2]), (None, [5])])
+def test_a_slab_is_checked_by_the_rows_that_it_takes(size: int | None, batches: list[int]) -> None:
+    made, (queue, _) = scheduler(), queue_of(5, size)
+    checked: list[tuple[int, int]] = []
+    made.memory = SimpleNamespace(check=lambda *given: checked.append(given))  # type: ignore[assignment]
+    filled = [rows.batch for rows in iter(lambda: made.fill(queue), None)]
+    assert filled == batches and checked == [(rows, 1) for rows in batches]
+    assert (bucket_sizes(40), made.warm_up_sizes(9)) == ([16, 32, 40], [2])
 
 
 def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:
