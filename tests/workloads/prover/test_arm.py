@@ -15,6 +15,7 @@ from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
+from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
 from perfsweep.workloads.prover.maths.results import Results
@@ -170,10 +171,14 @@ def test_walks_of_every_arm_are_the_oracles(knowledge, walked, monkeypatch, name
     every = {"done": 15, "useful_row_steps": depths, "active": depths, "states_real": LISTED}
     every |= {"overflow": 0, "deferred": 0}
     assert total.items() >= every.items()
+    counted = own.counted()
+    own.begin_job()
+    own.warmed_up()
+    assert (own.counted()["states_evaluated"], getattr(own.values, "used", 0)) == (0, 0)
     if name in WITNESSED:
         toggle, value = name.split("=")
         witness = {str(level.value): level.witness for level in SPACE.toggle(toggle).levels}[value]
-        assert {"steps": len(log), **total, **own.counted()}[witness] == WITNESSED[name]
+        assert {"steps": len(log), **total, **counted}[witness] == WITNESSED[name]
     if name in ("fast", "native"):  # which do nothing that a walk does not need
         packed = LISTED * 6 if name == "native" else (RULES_TRIED + FACTS_TRIED) * kb.raw_atoms
         every |= {"states_wanted": LISTED, "states_padded": LISTED, "bytes_packed": packed * 3 * 4}
@@ -221,18 +226,6 @@ def test_each_level_has_its_witness_and_no_wider_bounds_than_what_it_changes() -
     }
 
 
-def test_programs_of_our_own_say_what_they_lack() -> None:
-    none = "needs a C++ compiler and none is on PATH"
-    gpu = "a CPU kernel, and this is cuda: use expand_kernel=triton, select_kernel=torch"
-    for name, value, expected in (
-        ("expand_kernel", "native", [none, gpu]),
-        ("select_kernel", "native", [none, gpu]),
-        ("fused_trunk", "on", [none, None]),
-    ):
-        level = SPACE.toggle(name).level(value)
-        assert [level.unsupported(device) for device in (Device(), Device(type="cuda"))] == expected
-
-
 def test_an_arm_reserves_what_its_data_may_need(kb, knowledge) -> None:
     assert made(kb, dedup="global").values.room == 2**17
     assert made(knowledge("p(a,b)", "p(X,Y) <- p(Y,X)")).slots == 26
@@ -245,6 +238,19 @@ def test_an_arm_reserves_what_its_data_may_need(kb, knowledge) -> None:
     said = "^toggles.index_dtype=int16: ids reach 32768; use toggles.index_dtype=int32$"
     with pytest.raises(ConfigError, match=said):
         made(dataclasses.replace(widest, rule_variables=widest.rule_variables + 1), index_dtype="int16")
+
+
+def test_an_episode_begins_with_its_query_alone(kb) -> None:
+    atoms, numbers = torch.tensor([[1, 1, 2], [1, 2, 3]]), torch.tensor([7, 8])
+    rows = made(kb, index_dtype="int16", obs_reuse="on").start(atoms, numbers)
+    assert type(rows) is Rows and rows.value.shape == (2, SHAPE.embedding)
+    assert rows.current.dtype == rows.excluded.dtype == torch.int16 and rows.number is numbers
+    assert torch.equal(rows.current[:, 0], rows.excluded) and rows.excluded.tolist() == atoms.tolist()
+    assert rows.stored.tolist() == [1, 1] and rows.history[:, 0].unique().shape == (2,)
+    others = (rows.current[:, 1:], rows.history[:, 1:], rows.actions + 1, *rows[4:9])
+    assert not any(part.any() for part in others)
+    assert [part.shape for part in others[1:3]] == [(2, 20), (2, 20)]
+    assert made(kb).start(atoms, numbers).value.shape == (2, 0)
 
 
 @pytest.mark.parametrize(("kernel", "longest"), [("native", 10), ("triton", 11)])

@@ -145,7 +145,10 @@ def test_ranks_are_kept_of_a_job_that_has_ended(set_up, run_to_end, tmp_path):
 
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
     monkeypatch.setattr("perfsweep.workloads.prover.variants.screening.DELTA", 1e-4)
-    assert solve({**NATIVE, "screen16": "on"}).evidence().numbers["screening_error"] > 0.5
+    workload = solve({**NATIVE, "screen16": "on"})
+    assert workload.evidence().numbers["screening_error"] > 0.5
+    counted = workload.counters()
+    assert 0 < counted["states_rescored"] < counted["low_precision_states"]
 
 
 def test_the_ladder_is_climbed_once_and_remembered(set_up):

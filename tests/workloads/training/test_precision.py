@@ -20,17 +20,6 @@ from perfsweep.workloads.training.precision import (
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(
-    ("level", "dtype"), [("off", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
-def test_products_run_in_the_type_of_the_level(level: str, dtype: torch.dtype) -> None:
-    one, context = torch.ones(2, 2), autocast(level, CPU)
-    for _ in range(2):  # it may be entered again
-        with context:
-            assert (one @ one).dtype == dtype
-    assert (one @ one).dtype == torch.float32
-
-
 @pytest.mark.parametrize("own", [False, True], ids=["level", "own"])
 @pytest.mark.parametrize(("level", "scaled"), [("off", False), ("bf16", False), ("fp16", True)])
 def test_a_training_that_states_its_precision_is_scaled_as_by_the_level_and_never_cast_twice(

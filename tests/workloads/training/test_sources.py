@@ -1,4 +1,4 @@
-"""Batches come from rows, streams or a loader of one's own, and every loader toggle keeps them."""
+"""Batches reach the loop from rows, streams or an own loader, and every toggle of loading keeps them."""
 
 from __future__ import annotations
 

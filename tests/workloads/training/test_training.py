@@ -1,4 +1,4 @@
-"""A training of one's own: every shared toggle acts, keeps to its class, and a few lines are enough."""
+"""A training of one's own: every shared toggle of the loop acts, keeps to its class, and a few lines do."""
 
 from __future__ import annotations
 

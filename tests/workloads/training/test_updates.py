@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -132,28 +131,16 @@ def test_a_training_equals_the_loop_written_by_hand(train: Train) -> None:
     assert torch.allclose(parameters(workload), torch.cat([p.detach().flatten() for p in model.parameters()]))
 
 
-SEEN: list[Any] = []
+def test_a_training_may_state_its_own_precision(train: Train) -> None:
+    seen: list[bool] = []
 
+    def watching(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return squared_error(model, x, y)
 
-def watching(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    SEEN.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
-    return squared_error(model, x, y)
-
-
-@contextlib.contextmanager
-def half():
-    with torch.autocast("cpu", torch.bfloat16):
-        yield
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"), [({}, None), ({"autocast": half}, torch.bfloat16)], ids=["off", "own"]
-)
-def test_a_training_may_state_its_own_precision(train: Train, fields: Any, expected: Any) -> None:
-    SEEN.clear()
-    workload = train({**fields, "loss": watching}, steps=2)
-    assert [*SEEN] == [expected] * 2
-    assert not workload._scaler.is_enabled()
+    for own in (None, lambda: torch.autocast("cpu", torch.bfloat16)):
+        train({"autocast": own, "loss": watching}, steps=2)
+    assert seen == [False, False, True, True]
 
 
 def weights() -> list[torch.nn.Parameter]:

@@ -119,13 +119,6 @@ def test_a_missing_file_or_folder_is_named(write, tmp_path):
         read_problem(tmp_path / "nowhere")
 
 
-def test_a_file_in_another_encoding_is_named_with_its_first_byte_that_is_wrong(write):
-    folder = write()
-    (folder / "train.txt").write_bytes(b"f(a,\xe9).")
-    with pytest.raises(ConfigError, match=r"train\.txt is no UTF-8 text \(.* at byte 4\); convert it$"):
-        read_problem(folder)
-
-
 def test_a_mark_of_byte_order_is_no_part_of_a_name(write):
     folder = write()
     (folder / "train.txt").write_text(GOOD["train.txt"], encoding="utf-8-sig")

@@ -14,7 +14,6 @@ from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.reference import Queue, Reference
 from perfsweep.workloads.prover.variants import TOGGLES, arm
-from perfsweep.workloads.prover.variants.finished_rows import bucket_sizes
 
 BASE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}
 
@@ -109,7 +108,10 @@ def test_a_slab_is_checked_by_the_rows_that_it_takes(size: int | None, batches: 
     made.memory = SimpleNamespace(check=lambda *given: checked.append(given))  # type: ignore[assignment]
     filled = [rows.batch for rows in iter(lambda: made.fill(queue), None)]
     assert filled == batches and checked == [(rows, 1) for rows in batches]
-    assert (bucket_sizes(40), made.warm_up_sizes(9)) == ([16, 32, 40], [2])
+    assert made.warm_up_sizes(40) == [2]
+    exact, compact = ({"warmup": "exact", "skip_done": level} for level in ("none", "compact"))
+    assert [scheduler(**exact).warm_up_sizes(slab) for slab in (40, None)] == [[40], [2]]
+    assert scheduler(**compact).warm_up_sizes(40) == [16, 32, 40]
 
 
 def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:
