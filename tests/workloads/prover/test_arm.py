@@ -233,6 +233,8 @@ def test_an_arm_reserves_what_its_data_may_need(kb, knowledge) -> None:
     many = knowledge(facts, "p(X,Y) <- p(X,Z), p(Z,W), p(W,Y)\n" + "p(X,Y) <- p(Y,X)\n" * 100)
     assert (made(many).slots, made(many).rules_of_a_row, made(many).facts_of_a_row) == (36, 101, 25)
     assert made(many, fact_index="csr").facts_of_a_row == 24
+    fixed = made(kb, fact_index="csr", compile="default").fact_pairs(kb.facts)
+    assert len(fixed.owner) == 2 * 32 and int(fixed.real.sum()) == 2
     widest = dataclasses.replace(kb, rule_variables=2**15 - 1 - kb.vocabulary.base)
     assert made(widest, index_dtype="int16").ends.dtype == torch.int16
     said = "^toggles.index_dtype=int16: ids reach 32768; use toggles.index_dtype=int32$"

@@ -93,19 +93,22 @@ def test_queries_and_corruptions_have_rates_of_their_own() -> None:
     assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
 
 
-@pytest.mark.parametrize(("slab", "varied"), [(4, [0, 3, 6, 9]), (None, range(10)), (99, range(10))])
+MANY = [number * 69 // 63 for number in range(64)]
+
+
+@pytest.mark.parametrize(("slab", "varied"), [(4, [0, 23, 46, 69]), (None, MANY), (99, MANY)])
 def test_candidates_from_first_to_last_are_timed_against_as_many_of_the_shortest(
     monkeypatch: pytest.MonkeyPatch, slab: int | None, varied: Any
 ) -> None:
-    atoms = torch.arange(10)[:, None].expand(10, 3)
+    atoms = torch.arange(70)[:, None].expand(70, 3)
     timed: list[list[int]] = []
     monkeypatch.setattr(
         evidence, "_until_done", lambda job, own: timed.append(own[:, 0].tolist()) or 6.0 / len(timed)
     )
-    drawn = SimpleNamespace(together=lambda queries: Candidates(atoms, torch.tensor([10])))
+    drawn = SimpleNamespace(together=lambda queries: Candidates(atoms, torch.tensor([70])))
     config = SimpleNamespace(mode_names=("tail",))
     task = SimpleNamespace(config=config, slab=slab, queries=None, corruptor={"tail": drawn}.__getitem__)
-    outcome = {"depth": np.array([5, 4, 9, 2, 8, 9, 9, 3, 9, 2])}
+    outcome = {"depth": np.array([5, 4, 9, 2, 8, 9, 9, 3, 9, 2] * 7)}
     job: Any = SimpleNamespace(task=task, results={"tail": SimpleNamespace(outcome=outcome)})
     assert varied_over_short(job) == 2.0
     assert timed == [[*varied], [3] * len(varied)]

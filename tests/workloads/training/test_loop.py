@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def test_evidence_before_the_first_iteration_changes_nothing_and_scales_nothing(
         assert not any(workload.counters()[name] for name in ("micro_steps", "examples", "iterations"))
     assert torch.equal(parameters(plain), before)
     first, other = (workload.evidence().tensors["first_gradient"] for workload in (plain, scaled))
+    assert math.isnan(plain.numbers()["last_loss"]) and plain.evidence().tensors["losses"].shape == (0,)
     model = torch.nn.Linear(8, 1)
     model.load_state_dict(plain.model.state_dict())
     small_error(model, INPUTS[:24], TARGETS[:24]).backward()

@@ -1,4 +1,4 @@
-"""A training of one's own: every shared toggle of the loop acts, keeps to its class, and a few lines do."""
+"""A user's own training: every shared toggle of the loop acts, keeps to its class, and a few lines do."""
 
 from __future__ import annotations
 

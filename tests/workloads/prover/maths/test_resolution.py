@@ -288,13 +288,6 @@ def test_cyclic_rules_end_by_the_loop_check(knowledge, path):
 
 
 @EACH
-def test_a_predicate_without_facts_or_rules_fails(knowledge, path):
-    kb = knowledge("p(a,b)", "q(X,Y) <- unseen(X,Y)")
-    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NOBODY], [[]], path)
-    assert found == [resolver_of(kb).false]
-
-
-@EACH
 def test_a_row_without_a_state_has_one_action(knowledge, path):
     kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
     (found,), _ = expand(kb, [((0, 0, 0),)], [NOBODY], [[]], path)
