@@ -20,6 +20,7 @@ from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_step
 from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
+MANY = [number * 69 // 63 for number in range(64)]
 
 
 def test_claims_are_those_that_were_read_from_the_report_figure_by_figure() -> None:
@@ -91,9 +92,6 @@ def test_queries_and_corruptions_have_rates_of_their_own() -> None:
         {"success_positive": 2 / 3, "success_negative": 1 / 3, "depth_mean": 24 / 6}
     )
     assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
-
-
-MANY = [number * 69 // 63 for number in range(64)]
 
 
 @pytest.mark.parametrize(("slab", "varied"), [(4, [0, 23, 46, 69]), (None, MANY), (99, MANY)])

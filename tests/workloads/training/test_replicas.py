@@ -106,7 +106,9 @@ def test_rows_of_a_batch_are_shared_or_grow_with_the_ranks(tmp_path: Path) -> No
     rows = {name: replicas_of({name: "on"}, context).shared_rows(35, parts) for name in ("ddp", "ddp_weak")}
     assert rows == {"ddp": 35, "ddp_weak": 70}
     assert replicas_of({"ddp": "off"}, context).shared_rows(35, parts) == 35
-    with pytest.raises(ConfigError, match="needs 2 batches of 36 rows at once, and there are 70; use a"):
+    with pytest.raises(
+        ConfigError, match="ddp_weak=2 needs 2 batches of 36 rows at once, and there are 70; use a smaller"
+    ):
         replicas_of({"ddp_weak": 2}, context).shared_rows(36, parts)
 
 
@@ -131,7 +133,6 @@ def test_one_process_cannot_share(train: Train, toggle: str, level: Any) -> None
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, r"ddp_weak=4 needs 4 batches of 24 rows at once, and there are 70; use a smaller"),
         ({"sampler": range(60)}, r"there are 60"),
         (
             {"loader": replicated.shuffled},
