@@ -81,12 +81,14 @@ def test_rows_follow_their_names_whatever_their_order():
 def test_tensors_of_other_names_are_converted_by_a_list_of_names():
     theirs = {f"net.{name}": tensor for name, tensor in POLICY.tensors.items()}
     names = {f"net.{name}": name for name in POLICY.tensors}
+    twice = {**names, "net.out.bias": "hidden.bias"}
     found = policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, names)
     assert same(found.tensors, POLICY.tensors)
     with pytest.raises(ConfigError, match=r"no tensor trunk\.0\.linear\.weight \(it has net\.predicates"):
         policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants)
-    with pytest.raises(ConfigError, match="no tensor elsewhere"):
-        policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, {"elsewhere": "out.bias"})
+    for wrong, says in (({"elsewhere": "out.bias"}, "no tensor elsewhere"), (twice, "two tensors one name")):
+        with pytest.raises(ConfigError, match=says):
+            policy_from_state_dict(theirs, POLICY.predicates, POLICY.constants, wrong)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_tensors_of_other_names_are_converted_by_a_list_of_names():
         ({"decay": "half"}, "decay is 'half' and must be a number above 0 and at most 1"),
         ({"optimizer": {}}, "has a field optimizer, which would be ignored"),
         ({"constants": [*POLICY.constants[:-1], POLICY.constants[0]]}, "a name is twice in constants"),
+        ({"constants": list(range(3))}, "constants must be a list of names, in the order of the rows"),
         ({"tensors": 3}, "tensors must be a mapping"),
+        ({"tensors": tensors(out__bias=3)}, r"out\.bias is a int and must be a tensor"),
         ({"tensors": tensors(out__bias=None)}, r"there is no tensor out\.bias"),
         (
             {"tensors": tensors(head__weight=torch.ones(2))},
@@ -127,8 +131,7 @@ def test_a_file_that_is_no_whole_policy_is_refused_by_name(tmp_path, changed, sa
     message = str(refusal.value)
     assert message.startswith(f"{tmp_path / 'policy.pt'}: ")
     assert "\n" not in message
-    if says:
-        refusal.match(says)
+    refusal.match(says)
 
 
 class Foreign:

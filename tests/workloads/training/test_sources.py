@@ -182,6 +182,8 @@ def test_the_probe_and_the_digest_need_no_row_numbers(train: Train) -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter(TensorDataset(INPUTS.flip(0), TARGETS.flip(0)))
 
+    kinds = (range(3), Nested(), Endless(), iter(()), {1, 2}, object())  # a set has a length, and no numbers
+    assert [sources.is_stream(one) for one in kinds] == [False, False, True, True, True, False]
     stream, other = train({"data": Endless()}), train({"data": Reversed()})
     assert torch.equal(stream.probe()[0], INPUTS[:24])
     assert stream.data_digest() == train({"data": Endless()}, seed=5).data_digest() != other.data_digest()
