@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase, Vocabulary, _refuse_wide_keys
+from perfsweep.workloads.prover.data import knowledge as encoding
+from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase, Vocabulary
 
 FACTS = "q(b,a) p(a,b) p(a,c) p(b,a) p(a,b)"
 RULES = "q(X,Y) <- p(Y,Z), q(Z,X)\np(A,B) <- q(A,B)\nq(X,X) <- p(X,X)"
@@ -38,7 +39,9 @@ def test_facts_rules_and_domains_are_encoded_as_written_out(kb: KnowledgeBase, p
     assert (names.true, names.variables, names.base) == (3, 2 * 6, 4 + 2 * 6 + 1)
     assert {name: getattr(kb, name).tolist() for name in WRITTEN} == WRITTEN
     assert [getattr(kb, name) for name in SIZES] == [3, 2, 3, 2, ATOMS + 1, 17 + 3]
-    assert Vocabulary(("p",), ("a",), arity=3).encode(("p", "a")) == (1, 1, 0, 0)
+    three, (rule, _, _) = Vocabulary(("p", "q"), ("a",), arity=3), problem(FACTS, RULES).rules
+    atoms = (three.encode(("p", "a")), *encoding.encode_rule(rule, three))
+    assert atoms == ((1, 1, 0, 0), (2, 1, 2, 0), [(1, 2, 3, 0), (2, 3, 1, 0)])
     unseen = KnowledgeBase.build(problem("p(a,b)", "p(X,Y) <- p(Y,X)", "p(a,z) r(a,b)"))
     assert len(unseen.known) == 1  # what names nothing that is known cannot be drawn
 
@@ -53,7 +56,7 @@ def test_other_facts_or_rules_have_another_digest(
 
 def test_keys_of_64_bits_hold_what_is_below_their_base() -> None:
     def refuse(base: int) -> None:
-        _refuse_wide_keys(Vocabulary(("p",), ("c",) * (base - 1 - 4 * ATOMS), 4), 4)
+        encoding._refuse_wide_keys(Vocabulary(("p",), ("c",) * (base - 1 - 4 * ATOMS), 4), 4)
 
     most = 36_853  # 5 times its fourth power is below 2^63, and not that of the next number
     assert 5 * most**4 < 2**63 <= 5 * (most + 1) ** 4
