@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Device
+from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
+from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
 from perfsweep.workloads.prover.maths.results import Results
@@ -163,19 +166,93 @@ def test_walks_of_every_arm_are_the_oracles(knowledge, walked, monkeypatch, name
         assert found[field].tolist() == [getattr(walk, field) for walk in walked]
     assert [tuple(row[row >= 0]) for row in found["actions"]] == [walk.actions for walk in walked]
     assert found["log_prob"] == pytest.approx([walk.log_prob for walk in walked], abs=1e-4)
-    total = {key: sum(float(row[key]) for row in log) for key in log[0]}
+    total = {key: sum(float(row[key]) for row in log) for key in log[0] if key != "step_ms"}
     depths = sum(walk.depth for walk in walked)
-    assert (total["done"], total["useful_row_steps"], total["states_real"]) == (15, depths, LISTED)
+    every = {"done": 15, "useful_row_steps": depths, "active": depths, "states_real": LISTED}
+    every |= {"overflow": 0, "deferred": 0}
+    assert total.items() >= every.items()
+    counted = own.counted()
+    own.begin_job()
+    own.warmed_up()
+    assert (own.counted()["states_evaluated"], getattr(own.values, "used", 0)) == (0, 0)
     if name in WITNESSED:
         toggle, value = name.split("=")
         witness = {str(level.value): level.witness for level in SPACE.toggle(toggle).levels}[value]
-        assert {"steps": len(log), **total, **own.counted()}[witness] == WITNESSED[name]
+        assert {"steps": len(log), **total, **counted}[witness] == WITNESSED[name]
     if name in ("fast", "native"):  # which do nothing that a walk does not need
         packed = LISTED * 6 if name == "native" else (RULES_TRIED + FACTS_TRIED) * kb.raw_atoms
-        done = [
-            total[key] for key in ("row_steps", "rule_pairs", "fact_pairs", "states_wanted", "bytes_packed")
-        ]
-        assert done == [depths, RULES_TRIED, FACTS_TRIED, LISTED, packed * 3 * 4]
+        every |= {"states_wanted": LISTED, "states_padded": LISTED, "bytes_packed": packed * 3 * 4}
+        every |= {"rule_pairs": RULES_TRIED, "fact_pairs": FACTS_TRIED, "row_steps": depths}
+        assert total == {**every, "slabs": 1, "padded_rows": 0, "refilled": 12} | (
+            {} if name == "native" else {"sorts": 0}
+        )
+    if name == "naive":  # every row, for twenty steps, with a hundred rules, all facts and all places
+        states, packed = 300 * (119 + 2), 300 * (100 + 5) * 36
+        every |= {"states_wanted": states, "states_padded": states, "bytes_packed": packed * 3 * 8}
+        every |= {"rule_pairs": 300 * 100, "fact_pairs": 300 * 5, "row_steps": 300, "sorts": 2 * 20}
+        assert total == {**every, "slabs": 1, "padded_rows": 0}
+
+
+WITNESSES = {
+    1e-4: "slab_size=512:slabs slab_size=auto:probe_steps pad_to_slab=done_row:padded_rows"
+    " slab_search=ladder:probe_steps skip_done=where_mask:masked_rows skip_done=compact:row_steps"
+    " refill=queue:refilled compile=default:compiled_graphs compile=reduce_overhead:cudagraph_recordings"
+    " compile=max_autotune:compiled_graphs policy_rows=row_budget:states_padded"
+    " policy_rows=ragged:states_padded obs_reuse=on:states_evaluated const_states=on:states_evaluated"
+    " forced_skip=on:states_wanted fold=on:policy_macs dedup=step:states_evaluated"
+    " dedup=global:states_evaluated expand_kernel=triton:kernel_rows expand_kernel=native:kernel_rows"
+    " select_kernel=native:selected_rows fused_trunk=on:fused_rows",
+    0.0: "corruptions=all:corruption_batches corruptions=stream:corruption_batches fact_index=csr:fact_pairs"
+    " pack_width=tight:bytes_packed rule_pairs=exact:rule_pairs rule_pairs=ragged:rule_pairs"
+    " index_dtype=int32:bytes_packed index_dtype=int16:bytes_packed compaction=scan:sorts",
+    None: "warmup=exact:warmup_rows early_exit_all=sync:steps early_exit_all=every_k:steps"
+    " early_exit_all=async_lag1:steps compile_cache=shared:cache_hits",
+}
+"""By how far the level may move log-probabilities: sums in another order, integers alone, nothing."""
+
+
+def test_each_level_has_its_witness_and_no_wider_bounds_than_what_it_changes() -> None:
+    exact, rounded = defaultdict(list), {}
+    for toggle, level in ((one, level) for one in TOGGLES for level in one.levels[1:]):
+        if level.parity is Parity.EXACT:
+            exact[level.bounds.get("log_prob")].append(f"{toggle.name}={level.value}:{level.witness}")
+        else:
+            rounded[f"{toggle.name}:{level.witness}"] = {*level.bounds.items()}
+    assert {bound: " ".join(names) for bound, names in exact.items()} == WITNESSES
+    turned = {(name, float("inf")) for name in ("success", "depth", "actions", "rank", "mrr", "hits*")}
+    assert rounded == {
+        "screen16:states_rescored": {("log_prob", 0.01)},
+        "tf32:tf32_products": {("log_prob", 0.01), *turned},
+    }
+
+
+def test_an_arm_reserves_what_its_data_may_need(kb, knowledge) -> None:
+    assert made(kb, dedup="global").values.room == 2**17
+    assert made(knowledge("p(a,b)", "p(X,Y) <- p(Y,X)")).slots == 26
+    facts = " ".join(f"p(a,c{number})" for number in range(25))
+    many = knowledge(facts, "p(X,Y) <- p(X,Z), p(Z,W), p(W,Y)\n" + "p(X,Y) <- p(Y,X)\n" * 100)
+    assert (made(many).slots, made(many).rules_of_a_row, made(many).facts_of_a_row) == (36, 101, 25)
+    assert made(many, fact_index="csr").facts_of_a_row == 24
+    fixed = made(kb, fact_index="csr", compile="default").fact_pairs(kb.facts)
+    assert len(fixed.owner) == 2 * 32 and int(fixed.real.sum()) == 2
+    widest = dataclasses.replace(kb, rule_variables=2**15 - 1 - kb.vocabulary.base)
+    assert made(widest, index_dtype="int16").ends.dtype == torch.int16
+    said = "^toggles.index_dtype=int16: ids reach 32768; use toggles.index_dtype=int32$"
+    with pytest.raises(ConfigError, match=said):
+        made(dataclasses.replace(widest, rule_variables=widest.rule_variables + 1), index_dtype="int16")
+
+
+def test_an_episode_begins_with_its_query_alone(kb) -> None:
+    atoms, numbers = torch.tensor([[1, 1, 2], [1, 2, 3]]), torch.tensor([7, 8])
+    rows = made(kb, index_dtype="int16", obs_reuse="on").start(atoms, numbers)
+    assert type(rows) is Rows and rows.value.shape == (2, SHAPE.embedding)
+    assert rows.current.dtype == rows.excluded.dtype == torch.int16 and rows.number is numbers
+    assert torch.equal(rows.current[:, 0], rows.excluded) and rows.excluded.tolist() == atoms.tolist()
+    assert rows.stored.tolist() == [1, 1] and rows.history[:, 0].unique().shape == (2,)
+    others = (rows.current[:, 1:], rows.history[:, 1:], rows.actions + 1, *rows[4:9])
+    assert not any(part.any() for part in others)
+    assert [part.shape for part in others[1:3]] == [(2, 20), (2, 20)]
+    assert made(kb).start(atoms, numbers).value.shape == (2, 0)
 
 
 @pytest.mark.parametrize(("kernel", "longest"), [("native", 10), ("triton", 11)])

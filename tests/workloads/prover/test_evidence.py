@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,21 @@ import numpy as np
 import pytest
 import torch
 
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.prover import evidence
+from perfsweep.workloads.prover.claims import CLAIMS
 from perfsweep.workloads.prover.counters import NAMES, Counts
 from perfsweep.workloads.prover.data.corruption import Candidates
 from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps, varied_over_short
 from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
+MANY = [number * 69 // 63 for number in range(64)]
+
+
+def test_claims_are_those_that_were_read_from_the_report_figure_by_figure() -> None:
+    said = [{**vars(claim), "unsupported": claim.unsupported(Device())} for claim in CLAIMS]
+    assert (len(said), hashlib.sha256(repr(said).encode()).hexdigest()[:8]) == (51, "ddbb2c49")
 
 
 def steps(done: dict[int, int], ms: dict[int, float], **first: float) -> list[dict[str, float]]:
@@ -84,19 +93,19 @@ def test_queries_and_corruptions_have_rates_of_their_own() -> None:
     assert _rates({"tail": modes["tail"]})["success_negative"] == 0.0
 
 
-@pytest.mark.parametrize(("slab", "varied"), [(4, [0, 3, 6, 9]), (None, range(10)), (99, range(10))])
+@pytest.mark.parametrize(("slab", "varied"), [(4, [0, 23, 46, 69]), (None, MANY), (99, MANY)])
 def test_candidates_from_first_to_last_are_timed_against_as_many_of_the_shortest(
     monkeypatch: pytest.MonkeyPatch, slab: int | None, varied: Any
 ) -> None:
-    atoms = torch.arange(10)[:, None].expand(10, 3)
+    atoms = torch.arange(70)[:, None].expand(70, 3)
     timed: list[list[int]] = []
     monkeypatch.setattr(
         evidence, "_until_done", lambda job, own: timed.append(own[:, 0].tolist()) or 6.0 / len(timed)
     )
-    drawn = SimpleNamespace(together=lambda queries: Candidates(atoms, torch.tensor([10])))
+    drawn = SimpleNamespace(together=lambda queries: Candidates(atoms, torch.tensor([70])))
     config = SimpleNamespace(mode_names=("tail",))
     task = SimpleNamespace(config=config, slab=slab, queries=None, corruptor={"tail": drawn}.__getitem__)
-    outcome = {"depth": np.array([5, 4, 9, 2, 8, 9, 9, 3, 9, 2])}
+    outcome = {"depth": np.array([5, 4, 9, 2, 8, 9, 9, 3, 9, 2] * 7)}
     job: Any = SimpleNamespace(task=task, results={"tail": SimpleNamespace(outcome=outcome)})
     assert varied_over_short(job) == 2.0
     assert timed == [[*varied], [3] * len(varied)]

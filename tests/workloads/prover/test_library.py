@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import random
 
@@ -68,6 +69,15 @@ def test_fewer_tables_than_arguments_are_refused_by_the_tensor_that_is_missing()
     with pytest.raises(ConfigError, match=r"there is no tensor arguments\.2\.weight") as refusal:
         evaluate(kb, kb.test, policy)
     assert "toggles" not in str(refusal.value)
+
+
+def test_what_is_not_said_is_as_documented():
+    def said(call):
+        parameters = inspect.signature(call).parameters.values()
+        return [one.default for one in parameters if one.default is not one.empty]
+
+    assert said(evaluate) == [("both",), 100, 0, 256, False, "cpu"]
+    assert (said(derive), said(random_policy)) == ([20, 100_000, 6], [250, 256, 8, 0, None])
 
 
 @pytest.fixture(scope="module")

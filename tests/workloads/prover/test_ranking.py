@@ -12,7 +12,12 @@ NAMES = Vocabulary(("likes", "old"), ("ann", "bob"))
 
 
 @pytest.mark.parametrize(
-    ("atom", "text"), [((1, 2, 3), "likes(bob,X1)"), ((2, 1, 0), "old(ann)"), ((3, 0, 0), "TRUE")]
+    ("atom", "text"),
+    [
+        ((1, 2, 3), "likes(bob,X1)"),
+        ((2, 1, 0), "old(ann)"),
+        *(((3 + kind, 0, 0), word) for kind, word in enumerate(("TRUE", "FALSE", "END"))),
+    ],
 )
 def test_an_atom_is_written_with_names(atom: tuple[int, ...], text: str) -> None:
     assert atom_text(atom, NAMES) == text

@@ -32,7 +32,3 @@ def test_a_headline_is_measured_against_the_naive_path_and_what_upstream_ships(f
         "naive_wide": {"mkl_vectors": "all"},
     }.items():
         assert references[name] == {**references["naive"], **more}
-
-
-def test_there_are_headlines():
-    assert len(HEADLINES) >= 2

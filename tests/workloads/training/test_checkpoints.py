@@ -60,6 +60,15 @@ def test_parameters_changed_right_after_the_call_leave_the_file_unchanged(tmp_pa
     assert torch.equal(load(tmp_path / "c.pt")["deep"][0]["parameter"], torch.zeros(5))
 
 
+def test_a_copy_has_the_types_of_what_it_copies_and_nothing_of_its_memory() -> None:
+    value = {"a": (torch.ones(2), [torch.zeros(1)]), "b": {"c": [3]}, "d": "text"}
+    copied = checkpoints.snapshot(value)
+    assert str(copied) == str(value) and copied["b"]["c"] is not value["b"]["c"]
+    value["a"][0].add_(1)
+    value["a"][1][0].add_(1)
+    assert (copied["a"][0].tolist(), copied["a"][1][0].tolist()) == ([1, 1], [0])
+
+
 def test_no_partial_file_ever_has_the_final_name(tmp_path, monkeypatch) -> None:
     file = tmp_path / "c.pt"
     checkpoints.write({"step": 1}, file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.workloads.training.garbage_collection import FREEZE_AT, POLICIES, Collector
+from perfsweep.workloads.training.garbage_collection import POLICIES, Collector
 
 
 @pytest.fixture
@@ -16,20 +16,23 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("policy", "runs", "whole"),
+    ("policy", "after", "whole"),
     [
-        ("automatic", 0, []),
-        ("each_eval", 21, ["collect"] * 21),
-        ("rarely", 2, ["collect"] * 2),
-        ("frozen", 0, ["collect", "freeze", "unfreeze"]),
+        ("automatic", [], []),
+        ("each_eval", [*range(1, 22)], ["collect"] * 21),
+        ("rarely", [10, 20], ["collect"] * 2),
+        ("frozen", [], ["collect", "freeze", "unfreeze"]),
     ],
 )
-def test_what_is_done_over_a_training(policy: str, runs: int, whole: list[str], done: list[str]) -> None:
-    collector = Collector(**POLICIES[policy])
+def test_what_is_done_over_a_training(
+    policy: str, after: list[int], whole: list[str], done: list[str]
+) -> None:
+    collector, collected = Collector(**POLICIES[policy]), []
     for iteration in range(1, 22):
         collector.after_iteration(iteration)
-        assert ("freeze" in done) == (policy == "frozen" and iteration >= FREEZE_AT)
+        assert ("freeze" in done) == (policy == "frozen" and iteration >= 3)
+        before = collector.runs
         collector.after_evaluation()
-        assert collector.runs == (0 if not collector.every else iteration // collector.every)
+        collected += [iteration] * (collector.runs - before)
     collector.close()
-    assert (done, collector.runs, collector.evaluations) == (whole, runs, 21)
+    assert (done, collected, collector.evaluations) == (whole, after, 21)

@@ -29,6 +29,7 @@ def kept_of(counts: Counter[str] | None = None) -> KeptBatches[Any]:
 def test_as_many_are_kept_as_batches_or_bytes_allow(
     most: tuple[int, int], size: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert (kept_batches.MOST_BATCHES, kept_batches.MOST_BYTES) == (32, 2**30)
     monkeypatch.setattr(kept_batches, "MOST_BATCHES", most[0])
     monkeypatch.setattr(kept_batches, "MOST_BYTES", most[1])
     counts: Counter[str] = Counter()

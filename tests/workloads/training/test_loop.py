@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from tiny import BASELINE, INPUTS, TARGETS, Tiny, TinyConfig, Train, go_on, para
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.training.loop import OFF
+from perfsweep.workloads.training.recomputation import recompute
+from perfsweep.workloads.training.toggles import DATA, NAMES, shared_toggles
 
 EVALUATED: dict[str, Any] = {"evaluate": lambda model: {"figure": 1.0}}
 
@@ -30,11 +34,29 @@ def test_collections_that_a_policy_leaves_out_are_counted_and_files_are_written_
     train: Train,
 ) -> None:
     fields = {**EVALUATED, "evaluate_every": 1, "save_every": 2}
-    counts = train(fields, steps=5, gc="each_eval").counters()
-    names = ("evaluations", "gc_runs", "uncollected_evaluations", "checkpoint_writes", "background_saves")
-    assert [counts[name] for name in names] == [5, 5, 0, 2, 0]
-    counts = train(fields, steps=5, checkpoint="async").counters()
-    assert [counts[name] for name in names] == [5, 0, 5, 2, 2]
+    found = train(fields, steps=5, gc="each_eval", micro_batch=10).counters()
+    done = {"iterations": 5, "examples": 120, "micro_steps": 15, "ranks": 5, "evaluations": 5, "gc_runs": 5}
+    assert found == {**dict.fromkeys(found, 0), **done, "checkpoint_writes": 2}
+    found = train(fields, steps=5, checkpoint="async").counters()
+    done |= {"micro_steps": 5, "gc_runs": 0, "uncollected_evaluations": 5, "background_saves": 2}
+    assert found == {**dict.fromkeys(found, 0), **done, "checkpoint_writes": 2}
+
+
+def test_what_a_training_does_not_declare_is_as_in_the_naive_loop() -> None:
+    first = {toggle.name: toggle.levels[0].value for toggle in (*shared_toggles(*NAMES), DATA)}
+    assert {**OFF, "wandb_logging": first["wandb_logging"]} == {**first, "gc": "automatic"}
+
+
+def test_blocks_that_are_recomputed_run_once_more_and_have_the_same_gradients() -> None:
+    runs: list[int] = []
+    block = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+    block[0].register_forward_hook(lambda *_: runs.append(len(runs)))
+    gradients = []
+    for _ in range(2):
+        (own,) = torch.autograd.grad(block(INPUTS).square().sum(), block[0].weight)
+        gradients.append(own)
+        recompute([block])
+    assert torch.equal(*gradients) and len(runs) == 3
 
 
 def test_a_rank_that_does_not_write_leaves_files_to_the_one_that_does(train: Train) -> None:
@@ -48,7 +70,11 @@ def test_a_rank_that_does_not_write_leaves_files_to_the_one_that_does(train: Tra
 def test_every_loss_is_logged_by_the_end_with_the_figures_of_the_last_evaluation(tmp_path: Path) -> None:
     rows: list[Any] = []
     figures = iter(range(10))
-    fields = {"evaluate": lambda model: {"figure": float(next(figures))}, "evaluate_every": 2}
+    fields = {
+        "evaluate": lambda model: {"figure": float(next(figures))},
+        "evaluate_every": 2,
+        "accumulate": 2,
+    }
     workload = Tiny(fields)
     workload.setup(TinyConfig(), BASELINE, Context(Device(), tmp_path, tmp_path, log=rows.append))
     go_on(workload, 3)
@@ -71,6 +97,7 @@ def test_evidence_before_the_first_iteration_changes_nothing_and_scales_nothing(
         assert not any(workload.counters()[name] for name in ("micro_steps", "examples", "iterations"))
     assert torch.equal(parameters(plain), before)
     first, other = (workload.evidence().tensors["first_gradient"] for workload in (plain, scaled))
+    assert math.isnan(plain.numbers()["last_loss"]) and plain.evidence().tensors["losses"].shape == (0,)
     model = torch.nn.Linear(8, 1)
     model.load_state_dict(plain.model.state_dict())
     small_error(model, INPUTS[:24], TARGETS[:24]).backward()

@@ -8,20 +8,36 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from perfsweep.workloads.training.precision import autocast, fp32_precisions, set_tf32, tf32_is_on
+from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.training.precision import (
+    autocast,
+    autocast_of,
+    fp32_precisions,
+    set_tf32,
+    tf32_is_on,
+)
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(
-    ("level", "dtype"), [("off", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
-def test_products_run_in_the_type_of_the_level(level: str, dtype: torch.dtype) -> None:
-    one, context = torch.ones(2, 2), autocast(level, CPU)
-    for _ in range(2):  # it may be entered again
+@pytest.mark.parametrize("own", [False, True], ids=["level", "own"])
+@pytest.mark.parametrize(("level", "scaled"), [("off", False), ("bf16", False), ("fp16", True)])
+def test_a_training_that_states_its_precision_is_scaled_as_by_the_level_and_never_cast_twice(
+    level: str, scaled: bool, own: bool
+) -> None:
+    one, made = torch.ones(2, 2), []
+    given = ("off", lambda: made.append(level) or autocast(level, CPU)) if own else (level, None)
+    context, scaler = autocast_of(*given, CPU)
+    made.clear()
+    for _ in range(2):
         with context:
-            assert (one @ one).dtype == dtype
-    assert (one @ one).dtype == torch.float32
+            found = (one @ one).dtype
+    assert found == {"off": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[level]
+    assert (scaler.is_enabled(), made) == (scaled, [level] * 2 if own else [])
+    if own and level != "off":
+        said = rf"^toggles\.amp={level} is refused: .*Parts\(autocast=\.\.\.\), .* or leave amp off$"
+        with pytest.raises(UnsupportedHere, match=said):
+            autocast_of(level, given[1], CPU)
 
 
 @pytest.mark.parametrize(

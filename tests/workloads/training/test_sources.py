@@ -1,4 +1,4 @@
-"""Batches come from rows, streams or a loader of one's own, and every loader toggle keeps them."""
+"""Batches reach the loop from rows, streams or an own loader, and every toggle of loading keeps them."""
 
 from __future__ import annotations
 
@@ -182,6 +182,8 @@ def test_the_probe_and_the_digest_need_no_row_numbers(train: Train) -> None:
         def __iter__(self) -> Iterator[Any]:
             return iter(TensorDataset(INPUTS.flip(0), TARGETS.flip(0)))
 
+    kinds = (range(3), Nested(), Endless(), iter(()), {1, 2}, object())  # a set has a length, and no numbers
+    assert [sources.is_stream(one) for one in kinds] == [False, False, True, True, True, False]
     stream, other = train({"data": Endless()}), train({"data": Reversed()})
     assert torch.equal(stream.probe()[0], INPUTS[:24])
     assert stream.data_digest() == train({"data": Endless()}, seed=5).data_digest() != other.data_digest()
@@ -235,8 +237,8 @@ def test_held_out_rows_may_be_a_stream(train: Train) -> None:
     assert by_batch == pytest.approx((40 * 40 + 30 * 30) / 70)
 
 
-@pytest.mark.parametrize("rows", [2, 7, 24])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("rows", [3, 7, 24])
+@pytest.mark.parametrize("world", [1, 2, 3])
 def test_ranks_share_every_row_of_a_batch_once(rows: int, world: int) -> None:
     shares = [Share(rank, world) for rank in range(world)]
     assert [row for share in shares for row in share.of_rows(list(range(rows)))] == list(range(rows))

@@ -46,6 +46,28 @@ def test_a_workload_adds_to_what_a_toggle_has_and_names_sizes_of_its_own() -> No
     assert [level.value for level in shared_toggles("micro_batch")[0].levels] == ["all", 16]
 
 
+WITNESSES = (
+    "amp=low_precision_ops tf32=tf32_iterations compile=compiled_graphs pin_memory=pinned_batches"
+    " num_workers=worker_batches non_blocking=unwaited_copies prefetch=prefetched_batches"
+    " micro_batch=micro_steps optimizer=ops zero_grad=ops grad_checkpointing=saved_bytes"
+    " gc=uncollected_evaluations checkpoint=background_saves wandb_logging=wandb_calls ddp=ranks"
+    " ddp_weak=ranks"
+)
+
+
+def test_each_toggle_has_a_witness_and_those_that_round_have_bounds() -> None:
+    toggles = shared_toggles(*NAMES)
+    found = {(toggle.name, level.witness) for toggle in toggles for level in toggle.levels[1:]}
+    assert found == {tuple(one.split("=")) for one in WITNESSES.split()}
+    bounds = {
+        level.value: dict(level.bounds) for toggle in toggles for level in toggle.levels if level.bounds
+    }
+    names = ("losses", "first_gradient", "parameters", "replay/*")
+    sixteen = dict(zip(names, (0.02, 0.05, 0.03, 0.05), strict=True))
+    tf32 = dict(zip(names, (0.005, 0.01, 0.01, 0.01), strict=True))
+    assert bounds == {"bf16": sixteen, "fp16": sixteen, "on": tf32}
+
+
 def test_no_level_may_miss_a_loss_by_a_tenth() -> None:
     for level in (level for toggle in shared_toggles(*NAMES) for level in toggle.levels):
         bounds = dict(level.bounds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
@@ -12,6 +11,9 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.training import Parts
+from perfsweep.workloads.training.clipping import clipping_of
+from perfsweep.workloads.training.precision import grad_scaler
 from perfsweep.workloads.training.updates import optimizer_of
 
 
@@ -19,10 +21,29 @@ def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:
     return lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
 
 
-def test_values_are_clamped_one_by_one(train: Train) -> None:
-    free, clamped = gradient(train(steps=1)), gradient(train({"clip_value": 0.2}, steps=1))
-    assert torch.equal(clamped, free.clamp(-0.2, 0.2))
-    assert not torch.equal(clamped, free)
+@pytest.mark.parametrize(
+    ("fields", "clipped"),
+    [
+        ({}, [[3, 4], [0, 12]]),
+        ({"clip_norm": 6.5}, [[1.5, 2], [0, 6]]),
+        ({"clip_value": 3.5}, [[3, 3.5], [0, 3.5]]),
+        ({"groups": ({"clip_norm": 2.5}, {})}, [[1.5, 2], [0, 12]]),
+        ({"groups": ({"clip_norm": 2.5}, {"clip_norm": 3.0})}, [[1.5, 2], [0, 3]]),
+    ],
+    ids=str,
+)
+def test_gradients_are_clipped_all_together_or_each_group_by_its_own(fields: Any, clipped: Any) -> None:
+    """Norms of 5, 12 and, together, 13; a parameter that is not trained does not count."""
+    model = torch.nn.ParameterList([torch.zeros(2) for _ in range(3)])
+    for one, values in zip(model, ([3.0, 4.0], [0.0, 12.0], [99.0, 99.0]), strict=True):
+        one.grad = torch.tensor(values)
+    model[2].requires_grad_(False)
+    if groups := fields.get("groups"):
+        fields = {"groups": [{"params": [one], **own} for one, own in zip(model, groups, strict=False)]}
+    off = grad_scaler("off", torch.device("cpu"))
+    clipping_of(Parts(model, [], squared_error, **fields), model)(plain_sgd(model.parameters()), off)
+    found = [one.grad.tolist() for one in model]  # type: ignore[union-attr]
+    assert found == [pytest.approx(own, rel=1e-5) for own in (*clipped, [99, 99])]
 
 
 @pytest.mark.parametrize("limit", [{"clip_norm": 0.02}, {"clip_value": 0.01}], ids=str)
@@ -110,38 +131,16 @@ def test_a_training_equals_the_loop_written_by_hand(train: Train) -> None:
     assert torch.allclose(parameters(workload), torch.cat([p.detach().flatten() for p in model.parameters()]))
 
 
-SEEN: list[Any] = []
+def test_a_training_may_state_its_own_precision(train: Train) -> None:
+    seen: list[bool] = []
 
+    def watching(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return squared_error(model, x, y)
 
-def watching(model: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    SEEN.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None)
-    return squared_error(model, x, y)
-
-
-@contextlib.contextmanager
-def half(dtype: torch.dtype = torch.bfloat16):
-    with torch.autocast("cpu", dtype):
-        yield
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"), [({}, None), ({"autocast": half}, torch.bfloat16)], ids=["off", "own"]
-)
-def test_a_training_may_state_its_own_precision(train: Train, fields: Any, expected: Any) -> None:
-    SEEN.clear()
-    workload = train({**fields, "loss": watching}, steps=2)
-    assert [*SEEN] == [expected] * 2
-    assert not workload._scaler.is_enabled()
-
-
-def test_losses_are_scaled_where_the_stated_precision_is_fp16(train: Train) -> None:
-    assert train({"autocast": lambda: half(torch.float16)})._scaler.is_enabled()
-
-
-@pytest.mark.parametrize("own", [half, contextlib.nullcontext])
-def test_a_stated_precision_is_never_doubled_by_amp(train: Train, own: Any) -> None:
-    with pytest.raises(UnsupportedHere, match=r"amp=bf16 is refused: .*Parts\(autocast=\.\.\.\)"):
-        train({"autocast": own}, amp="bf16")
+    for own in (None, lambda: torch.autocast("cpu", torch.bfloat16)):
+        train({"autocast": own, "loss": watching}, steps=2)
+    assert seen == [False, False, True, True]
 
 
 def weights() -> list[torch.nn.Parameter]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -152,10 +151,3 @@ class Source:
     def owners(self) -> Tensor:
         """Candidates by query [Q] of the queries drawn so far."""
         return torch.cat(self.sizes) if self.sizes else torch.zeros(0, dtype=torch.int64)
-
-
-def digest(candidates: Candidates) -> str:
-    """SHA-256 over a candidate set, the hash that comparisons go by."""
-    sha = hashlib.sha256(candidates.sizes.cpu().numpy().tobytes())
-    sha.update(candidates.atoms.cpu().numpy().tobytes())
-    return sha.hexdigest()[:16]

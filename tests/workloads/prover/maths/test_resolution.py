@@ -287,20 +287,6 @@ def test_cyclic_rules_end_by_the_loop_check(knowledge, path):
     assert found == [resolver.false]
 
 
-@EACH
-def test_a_predicate_without_facts_or_rules_fails(knowledge, path):
-    kb = knowledge("p(a,b)", "q(X,Y) <- unseen(X,Y)")
-    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NOBODY], [[]], path)
-    assert found == [resolver_of(kb).false]
-
-
-@EACH
-def test_a_row_without_a_state_has_one_action(knowledge, path):
-    kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
-    (found,), _ = expand(kb, [((0, 0, 0),)], [NOBODY], [[]], path)
-    assert found == [resolver_of(kb).false]
-
-
 def test_three_arguments_are_resolved_as_well(problem):
     facts = "f(a,b,c) f(b,c,a) g(a,b,b)"
     rules = "h(X,Y,Z) <- f(X,Y,W), f(Y,W,Z)\nh(X,Y,Y) <- g(X,Y,Y)\ng(X,X,Y) <- f(X,Y,Y)"

@@ -93,6 +93,27 @@ def test_a_slab_whose_rows_are_done_after_two_iterations_ends_after(level: str, 
         assert overs.index(True) + 1 == expected
 
 
+@pytest.mark.parametrize("level", ["off", "sync", "every_k", "async_lag1"])
+def test_after_all_steps_a_slab_goes_on_until_its_rows_are_done(level: str) -> None:
+    made, rows = scheduler(early_exit_all=level), SimpleNamespace(done=NONE)
+    assert not any(made.over(rows, steps) for steps in range(1, MAX_DEPTH + 4))  # type: ignore[arg-type]
+    rows.done = ALL
+    assert made.over(rows, MAX_DEPTH + 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("size", "batches"), [(3, [3, 2]), (None, [5])])
+def test_a_slab_is_checked_by_the_rows_that_it_takes(size: int | None, batches: list[int]) -> None:
+    made, (queue, _) = scheduler(), queue_of(5, size)
+    checked: list[tuple[int, int]] = []
+    made.memory = SimpleNamespace(check=lambda *given: checked.append(given))  # type: ignore[assignment]
+    filled = [rows.batch for rows in iter(lambda: made.fill(queue), None)]
+    assert filled == batches and checked == [(rows, 1) for rows in batches]
+    assert made.warm_up_sizes(40) == [2]
+    exact, compact = ({"warmup": "exact", "skip_done": level} for level in ("none", "compact"))
+    assert [scheduler(**exact).warm_up_sizes(slab) for slab in (40, None)] == [[40], [2]]
+    assert scheduler(**compact).warm_up_sizes(40) == [16, 32, 40]
+
+
 def test_slabs_follow_one_another_and_each_row_is_counted_once() -> None:
     queue, log = queue_of(3)
     made = scheduler(finishing([1, 3, 2]), early_exit_all="sync", pad_to_slab="done_row")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from perfsweep.workloads.prover.maths import slab_size
 from perfsweep.workloads.prover.maths.slab_size import (
     PredictedOutOfMemory,
     SlabMemory,
@@ -80,3 +83,24 @@ def test_the_choice_is_read_from_the_file_that_an_earlier_trial_left(tmp_path: P
         step=nothing, start=nothing, queries=nothing, most=1, memory=SMALL, budget=1, file=file
     )
     assert chosen == (16, 9)  # three steps of each size
+
+
+def test_sizes_are_timed_over_three_steps_after_a_first_and_the_times_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, stepped = iter([5.0, 6.0, 10.0, 14.0]), []
+    monkeypatch.setattr(slab_size, "processor_seconds", lambda like: next(seconds))
+
+    def start(atoms: torch.Tensor, numbers: torch.Tensor) -> Any:
+        assert numbers.tolist() == [-1] * len(atoms)
+        return SimpleNamespace(done=atoms[:, 0])
+
+    def step(rows: Any) -> Any:
+        stepped.append(rows.done.tolist())
+        return rows, {}
+
+    file, queries = tmp_path / "new" / "slab.json", torch.arange(3)[:, None]
+    given: Any = {"step": step, "start": start, "queries": queries, "memory": SMALL, "budget": 10**9}
+    assert best_slab(**given, most=9, file=file) == (8, 6)
+    assert stepped == [[0, 1, 2, 0, 1, 2, 0, 1]] * 4 + [[*[0, 1, 2] * 5, 0]] * 4
+    assert json.loads(file.read_text()) == {"8": 1 / 24, "16": 4 / 48} and [*file.parent.iterdir()] == [file]

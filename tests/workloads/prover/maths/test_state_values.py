@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.prover.maths import state_values
-from perfsweep.workloads.prover.maths.state_values import OncePerJob, distinct
+from perfsweep.workloads.prover.maths.state_values import EveryState, OncePerJob, distinct
 
 BASE = 20
 
@@ -31,6 +31,15 @@ class Network:
 def firsts(values: Tensor) -> list[int]:
     assert values.shape[1:] == (2,)
     return values[:, 0].int().tolist()
+
+
+def test_states_are_valued_a_cacheful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_values, "CHUNK", 3)
+    network = Network()
+    values = EveryState(network)
+    for numbers in (range(7), range(5, 12), range(3), range(4)):
+        assert firsts(values(states(*numbers))) == [10 * number for number in numbers]
+    assert (network.asked, values.evaluated) == ([3, 3, 1, 3, 3, 1, 3, 3, 1], 7 + 7 + 3 + 4)
 
 
 def test_states_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
