@@ -18,6 +18,7 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.training import replicas
 
 PAIRS = TensorDataset(INPUTS, TARGETS)
 
@@ -53,6 +54,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "compiled": ({"fullgraph": True}, {"compile": "default", "micro_batch": 8}),
     "a batch each": ({}, {}),
     "a batch each of a sampler's rows": ({"sampler": range(60)}, {}),
+    "no exchange": ({}, {}),
 }
 """Fields of `Parts`, and levels; batches of 23 rows do not divide among two ranks."""
 
@@ -80,6 +82,11 @@ def results(name: str, folder: Path, rank: int = 0, world: int = 1) -> dict[str,
     return {**found.tensors, **shown, "logged": float(workload._losses.history[-1])}
 
 
+def without_exchange(self: replicas.Replicas, last: bool, counts: Any) -> None:
+    """Mutant: no gradient is ever exchanged."""
+    self._replica.require_backward_grad_sync = False
+
+
 def main(folder: Path, rank: int, world: int, cases: Sequence[str]) -> None:
     """Take part as one of the ranks, and write what all cases computed."""
     torch.set_num_threads(1)
@@ -89,6 +96,8 @@ def main(folder: Path, rank: int, world: int, cases: Sequence[str]) -> None:
     own.mkdir()
     found = {}
     for name in cases:
+        if name == "no exchange":
+            replicas.Replicas.before_piece = without_exchange
         found[name] = results(name, own, rank, world)
     torch.save(found, own / "found.pt")
     dist.barrier()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.workloads.api import Device
 from perfsweep.workloads.prover import evidence
-from perfsweep.workloads.prover.claims import CLAIMS
 from perfsweep.workloads.prover.counters import NAMES, Counts
 from perfsweep.workloads.prover.data.corruption import Candidates
 from perfsweep.workloads.prover.evidence import _rates, step_slope, time_of_steps, varied_over_short
@@ -21,11 +18,6 @@ from perfsweep.workloads.prover.job import ModeResult
 
 SLAB = 512
 MANY = [number * 69 // 63 for number in range(64)]
-
-
-def test_claims_are_those_that_were_read_from_the_report_figure_by_figure() -> None:
-    said = [{**vars(claim), "unsupported": claim.unsupported(Device())} for claim in CLAIMS]
-    assert (len(said), hashlib.sha256(repr(said).encode()).hexdigest()[:8]) == (51, "ddbb2c49")
 
 
 def steps(done: dict[int, int], ms: dict[int, float], **first: float) -> list[dict[str, float]]:

@@ -166,6 +166,19 @@ def test_traces_probabilities_and_ranks_are_the_oracles_end_to_end(
     assert disagreements(evidence(levels, data), *known[key]) == 0
 
 
+@pytest.mark.parametrize("mistake", ["weight", "tie", "depth"])
+def test_an_oracle_with_a_planted_mistake_disagrees(set_up, evidence, oracles_of, monkeypatch, mistake):
+    asked = set_up(NATIVE_BEST, **DATA["kinship"])
+    resolver, scorer = oracles_of(asked)
+    if mistake == "weight":
+        scorer = dataclasses.replace(scorer, weights={**scorer.weights, "V": scorer.weights["U"]})
+    elif mistake == "tie":
+        monkeypatch.setattr(resolution, "choose", lambda logits: (int(np.argmin(logits)), 0.0, False))
+    else:
+        resolver.max_depth = 3
+    assert disagreements(evidence(NATIVE_BEST), *expected_of(asked, resolver, scorer)) > 0
+
+
 def test_a_query_in_doubt_leaves_the_others_compared(evidence):
     found = evidence({})
     doubt, rank = (found.tensors[name].copy() for name in ("ambiguous_query", "rank"))

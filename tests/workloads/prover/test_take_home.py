@@ -238,3 +238,10 @@ def test_the_network_of_the_page_is_the_network():
         keys, offset = own.keys(values[:1])
         logits = own.dots(values, keys, offset, torch.zeros(30, dtype=torch.int64))
         assert torch.allclose(network.logits(states[0], states), logits, atol=1e-4)
+
+
+def test_nothing_is_kept_of_a_job_that_has_not_ended_or_where_nothing_can_be_written(kept, set_up, tmp_path):
+    with pytest.raises(ConfigError, match=r"keep: the job has not ended"):
+        set_up(FAST, **ASKED).keep(tmp_path)
+    with pytest.raises(ConfigError, match=r"keep=.*nowhere: cannot be written"):
+        kept[0].keep(tmp_path / "nowhere")

@@ -196,3 +196,13 @@ def test_queries_without_a_corruption_leave_nothing_to_rank(solve, tmp_path):
         (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(ConfigError, match="modes=both: no query has a valid corruption"):
         solve({}, data=str(tmp_path))
+
+
+def test_memory_of_a_streamed_queue_does_not_grow_with_the_queries(set_up, run_to_end):
+    """Rows in flight and drawn candidates stay bounded; outcomes are a few bytes each."""
+    waiting = []
+    for queries in (10, 30):
+        workload = set_up(NATIVE, queries=queries, kind="timing")
+        run_to_end(workload)
+        waiting.append(max(row["row_steps"] for row in workload.rows))
+    assert waiting[0] == waiting[1] == 16

@@ -59,7 +59,7 @@ def too_far(found: dict[str, Any], alone: dict[str, Any], bounds: dict[str, floa
 
 
 @pytest.mark.workloads
-@pytest.mark.parametrize("case", replicated.CASES)
+@pytest.mark.parametrize("case", [case for case in replicated.CASES if case != "no exchange"])
 def test_two_ranks_train_as_one_process(of_two: Any, case: str, tmp_path: Path) -> None:
     """On the same rows: where each has a batch, on both of them at once."""
     alone, bounds = replicated.results(case, tmp_path), HALF if case == "scaled" else EXACT
@@ -73,6 +73,14 @@ def test_two_ranks_train_as_one_process(of_two: Any, case: str, tmp_path: Path) 
     assert alone["counters"]["ranks"] == 5
     parted = [ranks[case]["logged"] for ranks in of_two]
     assert sum(parted) == pytest.approx(alone["logged"], rel=1e-3)  # what each contributes to the mean
+
+
+@pytest.mark.workloads
+def test_ranks_that_exchange_no_gradients_are_rejected(of_two: Any, tmp_path: Path) -> None:
+    alone = replicated.results("no exchange", tmp_path)
+    for found in (ranks["no exchange"] for ranks in of_two):
+        assert "parameters" in too_far(found, alone, EXACT)
+        assert found["counters"]["ranks"] == 0
 
 
 @pytest.mark.workloads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,29 @@ def test_compiled_code_must_be_one_graph_where_a_training_says_so(
     assert asked == [whole]
 
 
+def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 rows in pieces of 16 and 8: the mutant weighs both alike."""
+    reference = start(steps=12).evidence()
+
+    def mean_of_means(self: Small, batch: Any, clock: Any) -> torch.Tensor:
+        losses = []
+        for piece in self._pieces(batch):
+            loss = self._parts.loss(self._forward, *piece) / 2
+            loss.backward()
+            losses.append(loss.detach())
+        return sum(losses[1:], start=losses[0])
+
+    assert (
+        verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value
+        == "within tolerance"
+    )
+    monkeypatch.setattr(Small, "_forward_backward", mean_of_means)
+    assert (
+        verdict(reference, start(steps=12, micro_batch=16).evidence(), micro_batch=16).verdict.value
+        == "different"
+    )
+
+
 def test_a_toggle_of_ones_own_reaches_build(start: Start) -> None:
     assert len(list(start(wide="yes").model.parameters())) > len(list(start().model.parameters()))
 
@@ -218,3 +242,15 @@ def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_mad
 def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) -> None:
     with pytest.raises(ContractError, match=f"^{message}$"):
         shared_toggles(*names, **own)
+
+
+def test_rows_may_be_single_tensors(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Small.build
+
+    def autoencoder(self: Small, *args: Any) -> Parts:
+        parts = build(self, *args)
+        alone = [row for row, _ in parts.data]  # type: ignore[attr-defined]
+        return Parts(**{**vars(parts), "data": alone, "loss": lambda model, x: (model(x) ** 2).mean()})
+
+    monkeypatch.setattr(Small, "build", autoencoder)
+    assert Counter(start(steps=2).counts)["examples"] == 48

@@ -90,6 +90,17 @@ def test_the_trunk_is_that_of_the_network_on_lesser_processors(vectors):
         assert difference(weights, FULL, rows, "float32", trunk) < TOLERANCE["float32"]
 
 
+@pytest.mark.parametrize("part", ["weight", "bias", "scale", "shift"])
+def test_a_layer_with_anothers_weights_is_noticed(product, part):
+    weights = weights_of(FULL)
+    swapped = dict(weights)
+    swapped[f"trunk.2.{part}"], swapped[f"trunk.3.{part}"] = (
+        weights[f"trunk.3.{part}"],
+        weights[f"trunk.2.{part}"],
+    )
+    assert difference(weights, FULL, 40, product, BlockTrunk(swapped, FULL, product)) > 5e-2
+
+
 def test_a_state_has_the_same_value_whatever_is_beside_it(product):
     trunk = BlockTrunk(weights_of(FULL), FULL, product)
     x = torch.randn(100, FULL.width)

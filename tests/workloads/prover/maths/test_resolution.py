@@ -302,3 +302,17 @@ def test_three_arguments_are_resolved_as_well(problem):
     cases = walks(resolver, goals, 30, seed=3)
     for path in (PATHS["naive"], PATHS["all"]):
         assert against_oracle(kb, cases, path, resolver) == []
+
+
+@EACH
+def test_a_predicate_without_facts_or_rules_fails(knowledge, path):
+    kb = knowledge("p(a,b)", "q(X,Y) <- unseen(X,Y)")
+    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NOBODY], [[]], path)
+    assert found == [resolver_of(kb).false]
+
+
+@EACH
+def test_a_row_without_a_state_has_one_action(knowledge, path):
+    kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
+    (found,), _ = expand(kb, [((0, 0, 0),)], [NOBODY], [[]], path)
+    assert found == [resolver_of(kb).false]
