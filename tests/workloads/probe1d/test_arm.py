@@ -21,10 +21,6 @@ def chosen(**levels: str | int) -> Reference:
     return arm(own)(own, Probe1DConfig(), Counts(), lambda row: None, NullClock.phase)
 
 
-def test_the_naive_arm_is_the_reference_and_nothing_else() -> None:
-    assert arm(BASE).__mro__[1:] == Reference.__mro__
-
-
 def test_the_reference_looks_at_no_toggle_but_for_the_numbers_of_two() -> None:
     source = inspect.getsource(Reference)
     assert {name for name in VARIANTS if f'"{name}"' in source} <= {"slab_size", "chunk_events"}

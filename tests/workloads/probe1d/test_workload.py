@@ -8,6 +8,7 @@ import torch
 from phase_times import PhaseTimes
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.workload import Probe1D
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 
@@ -17,6 +18,7 @@ def test_a_second_job_in_the_same_process_repeats_the_first_bit_by_bit(set_up, r
     workload = run_to_end(set_up(levels, data="test", max_iter=6))
     first = workload.results()
     assert workload.progress() == 64 * 8
+    assert isinstance(workload, Probe1D)
     workload.reset()
     assert (workload.done(), workload.progress()) == (False, 0)
     second = run_to_end(workload).results()
