@@ -57,7 +57,13 @@ ARMS: dict[str, tuple[dict, dict]] = {
 def test_two_steps_count_their_work_and_lead_where_they_led(start, run, arm: str) -> None:
     levels, config = ARMS[arm]
     workload = run(start(levels, **{"dtype": "float64", "lr": 0.3, **config}), 2)
-    norm = workload.numbers()["parameter_norm"]
+    norm, shape = workload.numbers()["parameter_norm"], workload.arm.shape
+    assert (shape.trim, shape.trim_answers, shape.bucket, shape.effective, shape.micro) == {
+        "naive": (False, False, "off", 4, 4),
+        "fast": (True, True, "window", 4, 4),
+        "halved": (True, True, "window", 4, 2),
+        "stored": (False, False, "global", 4, 4),
+    }[arm]
     found = {name: value for name, value in workload.counters().items() if value}
     found |= {f"loss {number}": value for number, value in enumerate(workload.arm.history)}
     near = 1e-2 if "dtype" in config else 1e-4
