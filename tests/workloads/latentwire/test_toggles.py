@@ -50,6 +50,10 @@ ARMS: dict[str, tuple[dict, dict]] = {
         ),
         {"dtype": "float32"},
     ),
+    "all terms": (
+        _levels("k_loss=batched passes=merged teacher=slice"),
+        {"manifold": True, "adaptive_first": True, "state_kd": True, "lora_rank": 2, "deep_prefix": True},
+    ),
 }
 
 

@@ -76,7 +76,7 @@ def test_every_pair_called_converged_is_within_two_millionths_of_its_minimum(exc
     assert results["evals"][converged].max() <= (60 if told else 200)
     assert results["gmax"][converged].max() <= 1e-6
     offset = [number for number, name in enumerate(hard[2]) if "offset 1e+0" in name or "e+06" in name]
-    # As many steps as ever, but for those that another processor's rounding adds or saves.
+    # As many steps as ever, but for a few that another processor's rounding adds or saves.
     assert results["evals"].sum() == pytest.approx(EVALUATIONS[arm], rel=1e-2)
     ended = np.bincount(results["reason"].ravel(), minlength=5)
     assert ended.tolist() == [371, 8, 0, 0 if told else ended[3], 5 if told else ended[4]]
