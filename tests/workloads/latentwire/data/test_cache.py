@@ -73,10 +73,10 @@ def test_hidden_states_are_kept_by_example_until_all_are_there(tmp_path: Path) -
 
 
 def test_a_folder_is_one_process_at_a_time_and_free_afterwards(tmp_path: Path) -> None:
-    with locked(tmp_path / "new" / "folder"), (tmp_path / "new" / "folder" / "lock").open() as other:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / "new" / "folder" / "lock").open() as other:
+    folder = tmp_path / "new" / "folder"
+    with locked(folder), (folder / "lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (folder / "lock").open() as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

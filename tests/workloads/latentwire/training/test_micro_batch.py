@@ -53,6 +53,7 @@ def test_the_largest_power_of_two_that_fits_is_taken(bytes_: int, most: int, row
 )
 def test_a_piece_is_no_larger_than_its_window_and_all_of_it_where_statistics_are(piece, config, says) -> None:
     (toggle,) = (one.toggle for one in gradients.VARIANTS if one.toggle.name == "micro_batch")
+    assert [level.value for level in toggle.levels] == [1, 8, 32, 64, "auto"]
     refused = toggle.level(piece).refused
     assert refused is not None
     found = refused(LatentWireConfig(**config), {"micro_batch": piece, "effective_batch": 8})
