@@ -86,6 +86,7 @@ def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
     assert problems(claim, cls, counting_sources(cls)) == []
     assert claim.section and claim.source and promise(claim) is not None
     assert claim.low != 0, "nothing is counted below it"
+    assert claim.word or claim.low is not None or claim.kind != "speedup", "a speed-up has a least one"
     for pieces, whole in ((arm.get("micro_batch"), arm.get("effective_batch")) for arm in claim.arms):
         assert not isinstance(pieces, int) or not isinstance(whole, int) or whole % pieces == 0
 
@@ -182,8 +183,12 @@ TABLES = {"digits": digits, "latentwire": latentwire, "probe1d": probe1d, "prove
 @pytest.mark.parametrize("workload", TABLES)
 def test_the_bounds_of_a_claim_are_what_its_text_says(workload: str) -> None:
     assert sorted(TABLES) == NAMES
-    claims = TABLES[workload].CLAIMS
+    claims, toggles = TABLES[workload].CLAIMS, registry.find(workload).toggles
+    declared = {toggle.name: {level.value for level in toggle.levels} for toggle in toggles}
+    written = {number for claim in claims for number in numbers_of(claim.text)}
     for claim in claims:
+        chosen = {item for arm in (*claim.arms, claim.against) for item in arm.items()}
+        assert all(value in declared[name] or value in written for name, value in chosen), claim
         if claim.kind == "speedup" and claim.word is None and (said := range_of(claim.text)):
             assert (claim.low, claim.high) == pytest.approx(said), claim
         beside = [other for other in claims if other.section == claim.section]

@@ -27,10 +27,17 @@ def test_products_of_one_pruned_pass() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_examples_fill_a_batch_and_evidence(name: str) -> None:
+def test_a_preset_has_the_sizes_that_were_measured(name: str) -> None:
     preset = PRESETS[name]
-    assert preset.examples >= preset.batch >= preset.probe_rows - 4
-    assert preset.early_tokens <= preset.answer_tokens
+    assert preset.batch >= preset.probe_rows - 4
+    sizes = (preset.latent_width, preset.encoder_layers, preset.max_bytes, preset.latents)
+    text = (preset.answer_tokens, preset.early_tokens, preset.examples, preset.batch)
+    assert (*sizes, *text) == {
+        "test": (32, 1, 128, 4, 6, 3, 64, 4),
+        "demo": (64, 2, 512, 32, 16, 4, 512, 64),
+        "count": (128, 6, 512, 32, 16, 4, 64, 64),
+        "quality": (64, 2, 512, 32, 16, 4, 2000, 64),
+    }.get(name, (256, 6, 512, 32, 16, 4, 20000, 64))
 
 
 @pytest.mark.parametrize(
@@ -40,9 +47,17 @@ def test_examples_fill_a_batch_and_evidence(name: str) -> None:
         ("llama-3.1-8b", 8_030_261_248),
         ("qwen2.5-0.5b", 494_032_768),
         ("qwen2.5-7b", 7_615_616_512),
+        ("nano-l", 125_248),
+        ("nano-q", 75_696),
+        ("tiny-l", 1_574_208),
+        ("tiny-q", 853_632),
+        ("mid-l", 5_507_712),
+        ("mid-q", 2_886_912),
+        ("count-l", 4_589_824),
+        ("count-q", 2_780_352),
     ],
 )
-def test_published_models_have_as_many_parameters_as_published(name: str, parameters: int) -> None:
+def test_models_have_as_many_parameters_as_published_and_as_were_measured(name: str, parameters: int) -> None:
     shape = LMS[name]
     norms = (2 * shape.n_layers + 1) * shape.d_model
     biases = shape.n_layers * shape.head_dim * (shape.n_heads + 2 * shape.n_kv_heads) if shape.qkv_bias else 0

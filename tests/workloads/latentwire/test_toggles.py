@@ -1,6 +1,9 @@
-"""How answers of an arm are judged, and which levels go together."""
+"""What two steps of some arms count and lead to, how answers are judged, and which levels go together."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +18,55 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import variants
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.declaration import CHECKS
-from perfsweep.workloads.latentwire.variants import TOGGLES, encoding, fused_attention, loading
+from perfsweep.workloads.latentwire.variants import FAST_EXACT, TOGGLES, encoding, fused_attention, loading
 
 GPU = Device("cuda", 1, "H200", 140 * 2**30, (9, 0), compiler=True)
+
+TWO_STEPS = json.loads(Path(__file__).with_name("two_steps.json").read_text())
+"""Counts of each arm's two steps, zeros left out, losses, and the norm of what is trained after them."""
+
+
+def _levels(text: str) -> dict:
+    pairs = (word.split("=") for word in text.split())
+    return {name: int(level) if level.isdigit() else level for name, level in pairs}
+
+
+ARMS: dict[str, tuple[dict, dict]] = {
+    "naive": ({}, {}),
+    # Without the native kernels, which take seconds to build.
+    "fast": ({**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "micro_batch": 4}, {}),
+    "halved": (
+        _levels(
+            """loader=dataloader tokenise=pre bucket=window encoder_trim=batch_max answer_trim=batch_max
+            decode=batched oom=backoff micro_batch=2 k_loss=kv teacher=slice_header attn=sdpa
+            grad_checkpointing=selective empty_cache=epoch optimizer=foreach calibration=once"""
+        ),
+        {"oom_above": 1, "eval_every": 2, "data_n": 8},
+    ),
+    "stored": (
+        _levels(
+            """grad_checkpointing=on k_loss=batched teacher=slice resident_data=on tokenise=cache
+            lm_dtype=bf16 logits=slice bucket=global"""
+        ),
+        {"dtype": "float32"},
+    ),
+    "all terms": (
+        _levels("k_loss=batched passes=merged teacher=slice"),
+        {"manifold": True, "adaptive_first": True, "state_kd": True, "lora_rank": 2, "deep_prefix": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_two_steps_count_their_work_and_lead_where_they_led(start, run, arm: str) -> None:
+    levels, config = ARMS[arm]
+    workload = run(start(levels, **{"dtype": "float64", "lr": 0.3, **config}), 2)
+    norm, shape = workload.numbers()["parameter_norm"], workload.arm.shape
+    found = {name: value for name, value in workload.counters().items() if value}
+    found |= {f"loss {number}": value for number, value in enumerate(workload.arm.history)}
+    found |= {name: getattr(shape, name) for name in ("trim", "trim_answers", "effective", "micro")}
+    near = 1e-2 if "dtype" in config else 1e-4
+    assert {**found, "norm": norm} == pytest.approx(TWO_STEPS[arm], rel=near)
 
 
 def evidence(ids: list[list[int]], close: list[list[bool]]) -> Evidence:

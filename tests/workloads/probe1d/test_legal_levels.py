@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from declared import faults
 from tiers import tiered
@@ -13,6 +16,7 @@ from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d import variants
 from perfsweep.workloads.probe1d.config import Probe1DConfig
+from perfsweep.workloads.probe1d.reference import Reference
 from perfsweep.workloads.probe1d.workload import Probe1D
 
 HERE = Device(compiler=True)
@@ -31,38 +35,68 @@ CONFIG = {
 """Where a level needs more than the smallest data to act on."""
 
 
+MOVED = json.loads(Path(__file__).with_name("moved_counts.json").read_text())
+"""What eight passes of two damped solvers count, zeros left out; of a level what differs from its base."""
+SIZES = ("coef", "intercept", "loss", "loss_val", "gmax")
+ROUNDED = ("solver=late", "solver=newton", "skip_zero_grad=tol", "active_set=pair", "warm_start=on")
+"""Levels whose counts depend on when pairs are done, which another processor rounds otherwise."""
 QUICK = [
     *("consistent_stop=scaled", "skip_zero_grad=exact", "skip_zero_grad=tol", "freeze_failed=3"),
     *("active_set=pair", "cache_row_idx=on", "cast_once=on", "qx_stat=rms_free", "qx_stat=p95"),
     *("precision=f64", "label_free=on", "csc_layout=on", "confusion_search=on", "warm_start=on"),
-    *("timing_hook=on", "no_sync_log=on"),
+    *("timing_hook=on", "no_sync_log=on", "solver=newton"),
 ]
 
 
+@pytest.fixture(scope="module")
+def counted_bases():
+    """What bases that several levels have in common count."""
+    return {}
+
+
+def counted(workload):
+    """Counters of a job, evaluations of all its pairs, and how many ended for each reason."""
+    results = workload.results()
+    reasons = np.bincount(results["reason"].ravel(), minlength=5).tolist()
+    ended = {f"reason_{number}": count for number, count in enumerate(reasons)}
+    return {**workload.counters(), "evals": float(results["evals"].sum()), **ended}
+
+
 @pytest.mark.parametrize(("name", "level"), tiered(LEVELS, QUICK))
-def test_a_level_moves_its_witness_against_its_base(solve, name, level):
+def test_a_level_moves_its_witness_and_what_follows_from_it(solve, counted_bases, name, level):
     config = {"data": "test", "max_iter": 8, "metrics": name == "confusion_search", **CONFIG.get(name, {})}
     required = {"solver": "newton"} if name == "warm_start" else {}
     arm = SPACE.closure({name: level.value, **required})
-    found, base = (
-        solve(levels, kind="counting", **config).counters()[level.witness]
-        for levels in (arm, SPACE.without(arm, name))
-    )
-    assert found != base
+    key = str((base := SPACE.without(arm, name), config))
+    if key not in counted_bases:
+        counted_bases[key] = counted(solve(base, kind="counting", **config))
+    found, before = counted(solve(arm, kind="counting", **config)), counted_bases[key]
+    assert found[level.witness] != before[level.witness]
+    if (own := f"{name}={level.value}") in MOVED:
+        moved = {one: value for one, value in found.items() if value != before[one]}
+        assert moved == pytest.approx(MOVED[own], rel=0.02 if own in ROUNDED else 1e-6)
+
+
+@pytest.mark.parametrize("solver", ["naive", "late"])
+def test_eight_passes_of_a_damped_solver_lead_where_they_led(solve, solver):
+    """Counts that are not zero, and sizes of what was found in float64."""
+    workload = solve({"solver": solver, "precision": "f64"}, kind="counting", data="test", max_iter=8)
+    results = workload.results()
+    found = {name: float(np.abs(results[name]).sum()) for name in SIZES}
+    found |= {name: value for name, value in counted(workload).items() if value}
+    assert found == pytest.approx(MOVED[solver], rel=1e-5)
+
+
+def test_the_naive_arm_is_the_reference_and_nothing_else():
+    assert variants.arm(SPACE.closure({})).__mro__[1:] == Reference.__mro__
 
 
 def test_a_cast_to_the_type_that_is_there_is_inert(solve):
-    counted = [
-        solve({"cast_once": value}, kind="counting", data="test", max_iter=3).counters()
-        for value in ("on", "off")
-    ]
-    assert counted[0]["casts"] == counted[1]["casts"] == 0
+    assert solve({"cast_once": "on"}, kind="counting", data="test", max_iter=3).counters()["casts"] == 0
 
 
 def test_freezing_finds_nothing_to_freeze_once_zero_gradients_are_skipped(solve):
-    frozen = solve({"freeze_failed": 3}, kind="counting", data="test", max_iter=8).counters()["frozen_pairs"]
     both = solve({"freeze_failed": 3, "skip_zero_grad": "exact"}, kind="counting", data="test", max_iter=8)
-    assert frozen > 0
     assert both.counters()["frozen_pairs"] == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from perfsweep.workloads.latentwire.data.cache import (
     TeacherCache,
     fingerprint,
     load_rows,
+    locked,
     save_rows,
     weights_key,
 )
@@ -68,6 +70,14 @@ def test_hidden_states_are_kept_by_example_until_all_are_there(tmp_path: Path) -
     assert (again.hidden(torch.tensor([1])) == 7).all()
     with cache.building():  # the other one has finished meanwhile
         assert cache.complete
+
+
+def test_a_folder_is_one_process_at_a_time_and_free_afterwards(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    with locked(folder), (folder / "lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (folder / "lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:

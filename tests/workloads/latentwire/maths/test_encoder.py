@@ -7,13 +7,24 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, Packed
+from perfsweep.workloads.latentwire.maths.encoder import Adapter, LatentEncoder, Packed
 from perfsweep.workloads.latentwire.presets import ENCODER_HEADS, PAD_BYTE
 
 
 def encoder(norm: str = "post", latents: int = 3) -> LatentEncoder:
     torch.manual_seed(0)
     return LatentEncoder(16, 2, 12, latents, norm, 0.0)
+
+
+def test_encoder_and_adapter_have_matrices_and_biases_of_these_sizes() -> None:
+    made = encoder()
+    counted = {name: sum(p.numel() for p in part.parameters()) for name, part in made.named_children()}
+    layer = 4 * (16 * 16 + 16) + 2 * 4 * 16 * 16 + 4 * 16 + 16 + 2 * 2 * 16
+    pooler = 3 * 16 + 4 * (16 * 16 + 16) + 2 * 2 * 16 + (16 * 16 + 16) + 2 * 2 * 16 * 16 + 2 * 16 + 16
+    assert counted == {"bytes": 257 * 16 + 2 * layer + 2 * 16, "pooler": pooler}
+    hidden = (4 * 8 + 8) + (8 * 8 + 8) + (8 * 6 + 6)
+    own = sum(p.numel() for p in Adapter(4, 6).parameters())
+    assert own == 2 * 4 + hidden + 4 * 6 + 2 * (4 * 6 + 6) + 2 * 6 + 1  # a skip without, FiLM with biases
 
 
 def one_by_one(asked: torch.Tensor, held: torch.Tensor, rows: Packed, heads: int) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import torch
 from bare_arms import bare
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.training import micro_batch
 from perfsweep.workloads.latentwire.training.micro_batch import HEADROOM, choose_rows
+from perfsweep.workloads.latentwire.variants import gradients
 
 MIB = 2**20
 CPU = torch.device("cpu")
@@ -34,6 +37,34 @@ def limit(rows: float) -> int:
 )
 def test_the_largest_power_of_two_that_fits_is_taken(bytes_: int, most: int, rows: int) -> None:
     assert choose_rows(kept, most, CPU, bytes_) == rows
+
+
+@pytest.mark.parametrize(
+    ("piece", "config", "says"),
+    [
+        (4, {}, None),
+        (8, {}, None),
+        ("auto", {}, None),
+        (16, {}, "a piece cannot be larger than effective_batch=8"),
+        (4, {"manifold": True}, r"workload\.manifold=true takes statistics of the whole batch: use micro_"),
+        ("auto", {"adaptive_first": True}, r"adaptive_first=true takes .*: use micro_batch=8"),
+        (8, {"manifold": True, "adaptive_first": True}, None),
+    ],
+)
+def test_a_piece_is_no_larger_than_its_window_and_all_of_it_where_statistics_are(piece, config, says) -> None:
+    (toggle,) = (one.toggle for one in gradients.VARIANTS if one.toggle.name == "micro_batch")
+    assert [level.value for level in toggle.levels] == [1, 8, 32, 64, "auto"]
+    refused = toggle.level(piece).refused
+    assert refused is not None
+    found = refused(LatentWireConfig(**config), {"micro_batch": piece, "effective_batch": 8})
+    assert (found is None) == (says is None) and re.search(says or "", found or "")
+
+
+def test_random_numbers_come_again_once_they_are_restored() -> None:
+    states = gradients.random_states()
+    drawn = torch.rand(3)
+    gradients.restore(states)
+    assert torch.equal(torch.rand(3), drawn)
 
 
 def test_an_attempt_that_runs_out_of_memory_does_not_fit() -> None:

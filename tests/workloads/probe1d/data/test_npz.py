@@ -28,9 +28,12 @@ def test_multi_hot_labels_and_held_out_rows_are_read(write_problem, dense):
     with np.load(part) as stored:
         held_out = {f"{name}_val": stored[name] for name in stored.files}
     data = npz.load(write_problem(dense, multi, **held_out))
-    assert data.labels.multi is not None
-    assert data.x_val is not None
-    assert (data.labels.classes, data.x_val.rows) == (5, 10)
+    for x, labels, rows in ((data.x, data.labels, 30), (data.x_val, data.labels_val, 10)):
+        found = np.zeros((rows, 4))
+        found[x.row_index().numpy(), x.indices.numpy()] = x.values.numpy()
+        assert np.array_equal(found, dense[:rows].astype(np.float32))
+        assert np.array_equal(labels.multi.numpy(), multi[:rows]) and labels.classes == 5
+        assert (x.rows, x.latents) == (rows, 4) and labels.ids is None
 
 
 MISTAKES = {
@@ -47,6 +50,22 @@ MISTAKES = {
     "a short row pointer": ({"indptr": np.zeros(5, dtype=np.int64)}, "rows \\+ 1"),
     "a falling row pointer": ({"indptr": np.array([0, 5, *([3] * 29)])}, "wrong at row 1"),
     "a latent out of range": ({"shape": np.array([30, 3])}, "from 0 to 2"),
+    "a shape of one number": ({"shape": np.array([30])}, r"shape has shape \(1,\) and type int64; give two"),
+    "a shape of fractions": ({"shape": np.array([30.0, 4.0])}, "type float64; give two integers"),
+    "no latent": ({"shape": np.array([30, 0])}, r"shape is \(30, 0\); at least one row and one latent"),
+    "a pointer that begins late": ({"indptr": np.array([1, *range(2, 32)])}, "indptr is wrong at row 0"),
+    "a pointer that ends early": ({"indptr": np.arange(31)}, "indptr is wrong at row 30; it must rise"),
+    "values and indices of different lengths": (
+        {"values": np.ones(3, dtype=np.float32)},
+        r"indices has \d+ entries and values 3; make them equal",
+    ),
+    "values in two dimensions": ({"values": np.ones((3, 1), dtype=np.float32)}, "with 2 dimensions"),
+    "labels as fractions": ({"labels": np.zeros(30)}, r"labels is float64 of shape \(30,\); give one class"),
+    "far too many classes": ({"labels": np.full(30, 10**6)}, "holds class 1000000, and every class"),
+    "flags of other rows": (
+        {"labels": None, "labels_multihot": np.zeros((29, 2), dtype=bool)},
+        r"labels_multihot is bool of shape \(29, 2\); give booleans of shape \(30, classes\)",
+    ),
 }
 
 
@@ -56,6 +75,29 @@ def test_a_mistake_in_a_file_is_named_when_the_plan_is_made(write_problem, dense
     with pytest.raises(ConfigError, match=message) as refusal:
         Probe1D.planned(Probe1DConfig(data=str(path)))
     assert str(refusal.value).startswith(f"workload.data={path}: ")
+
+
+@pytest.mark.parametrize(
+    ("size", "says"), [(1.01e15, "reach 1.01e\\+15"), (0.99e-15, "reach 9.9e-16"), (1e15, "")]
+)
+def test_values_whose_squares_float32_cannot_hold_are_refused(write_problem, labels, size, says):
+    dense = np.zeros((30, 3))
+    dense[4, 1], dense[5, 1] = -size, size / 2 if says else 2e-15
+    path = write_problem(dense, labels)
+    if not says:
+        assert npz.load(path, classes=4).labels.classes == 4
+        return
+    with pytest.raises(ConfigError, match=f"values of latent 1 {says}; scale that latent to between 1e-15"):
+        npz.load(path)
+
+
+def test_held_out_rows_of_other_latents_are_refused(write_problem, dense, labels):
+    held_out = {f"{name}_val": one for name, one in np.load(write_problem(dense, labels)).items()}
+    path = write_problem(dense, labels, **{**held_out, "shape_val": np.array([30, 5])})
+    with pytest.raises(ConfigError, match="shape_val has 5 latents and shape has 4; both parts need"):
+        npz.load(path)
+    del held_out["shape_val"]
+    assert npz.load(write_problem(dense, labels, **held_out)).x_val.latents == 4
 
 
 def test_a_class_beyond_the_configured_ones_is_named_with_its_row(write_problem, dense, labels):

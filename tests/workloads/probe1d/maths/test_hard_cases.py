@@ -25,6 +25,8 @@ ARMS = {
     "cold start": {**LATENTS, "warm_start": "off"},
 }
 NOT_CONVERGED, PENALISED = 3, 4
+EVALUATIONS = dict(zip(ARMS, (2445, 2002, 1512, 1506, 1020, 2002), strict=True))
+"""Of all pairs together, at each arm."""
 SCALED = minimiser.Objective(1e-12, scaled=True)
 
 
@@ -59,10 +61,9 @@ def excess(hard, solve, write_problem):
     return judge
 
 
-@pytest.mark.parametrize(
-    "levels", tiered([pytest.param(arm, id=name) for name, arm in ARMS.items()], ("float64", "native"))
-)
-def test_every_pair_called_converged_is_within_two_millionths_of_its_minimum(excess, hard, levels):
+@pytest.mark.parametrize("arm", tiered([pytest.param(arm, id=arm) for arm in ARMS], ("float64", "native")))
+def test_every_pair_called_converged_is_within_two_millionths_of_its_minimum(excess, hard, arm):
+    levels = ARMS[arm]
     above, converged, results, loss = excess(levels)
     penalised = results["reason"] == PENALISED
     assert penalised.sum() <= 5
@@ -73,7 +74,12 @@ def test_every_pair_called_converged_is_within_two_millionths_of_its_minimum(exc
     told = levels != ROWS
     assert (~converged).sum() <= (0 if told else 4)
     assert results["evals"][converged].max() <= (60 if told else 200)
+    assert results["gmax"][converged].max() <= 1e-6
     offset = [number for number, name in enumerate(hard[2]) if "offset 1e+0" in name or "e+06" in name]
+    # As many steps as ever, but for a few that another processor's rounding adds or saves.
+    assert results["evals"].sum() == pytest.approx(EVALUATIONS[arm], rel=1e-2)
+    ended = np.bincount(results["reason"].ravel(), minlength=5)
+    assert ended.tolist() == [371, 8, 0, 0 if told else ended[3], 5 if told else ended[4]]
     # Losses are those of the probes as they are stored, in float32: their last digit is worth this much.
     assert np.abs(results["loss"] - loss)[offset].max() <= 1e-6
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any
 
@@ -71,4 +72,23 @@ def test_a_quiet_log_stops_with_the_next_copy_and_logs_no_pass_beyond_the_stop()
     assert stopped == [False] * 7 + [True]
     assert counts.values["async_copies"] == 1
     log.finish()
-    assert len(rows) == 3
+    assert rows == [{"loss": 3.0, "gradient": 4.0}] * 3
+
+
+@pytest.mark.parametrize("failed", [None, [False, True, True]])
+def test_a_quiet_log_hands_over_whole_rows_in_double_precision_at_the_end(failed, caplog) -> None:
+    rows: list[Any] = []
+    counts = Counts()
+    log = DeviceLog(counts, rows.append)
+    log.begin(2, torch.device("cpu"))
+    given = facts(failed)
+    for number in range(3):
+        log.write(dataclasses.replace(given, g0=given.g0.double() + number + 0.1))
+        assert log.any_left(torch.tensor([False])) and not log.stopped(torch.tensor(False))
+    log.finish()
+    more = FAILED if failed else {}
+    assert rows == [
+        {"loss": 3.0, "gradient": abs(-4.0 + n + 0.1) if n < 1 else 3.0, **more} for n in range(3)
+    ]
+    assert counts.values["host_syncs"] == 1 and counts.values["async_copies"] == 0
+    assert (counts.values["n_fail"], counts.values["warnings"]) == ((6, 3) if failed else (0, 0))

@@ -8,7 +8,7 @@ import torch
 from scipy.special import expit
 
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.maths.buckets import Bucket
+from perfsweep.workloads.probe1d.maths.buckets import WIDE_LANE, Bucket, bucket_width
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, reduce_blocks
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
@@ -68,5 +68,6 @@ def test_long_sums_join_short_ones_of_float32_in_float64(pairs):
     events = torch.randint(2**16, (1, pairs, 2**12), generator=torch.Generator().manual_seed(1)).float() + 1
     events[..., 0] += 1 - events.double().sum(-1) % 2
     right = events.double().sum(-1)
+    assert BLOCK_EVENTS % WIDE_LANE == 0 and bucket_width(BLOCK_EVENTS + 1) % WIDE_LANE == 0
     assert torch.equal(reduce_blocks(events, torch.float64), right)
     assert not torch.equal(events.sum(-1).double(), right)
