@@ -124,7 +124,7 @@ REFILL = Toggle(
         Level("off"),
         reordered("queue", "refilled", conflicts={"slab_size": ("all",), "skip_done": ("compact",)}),
     ),
-    "a finished slot takes the next candidate of one queue",
+    "a finished slot takes the next candidate of one queue, or leaves a slab of free size",
 )
 
 
@@ -144,7 +144,8 @@ class Refilled(Part):
                 queue.results.store(rows.take(at))
             atoms, numbers = queue.source.take(len(at))
             tally |= {
-                "refilled": len(atoms),
+                # A slab of free size gains by an empty queue too: it drops the slots that have finished.
+                "refilled": len(atoms) if self.static else len(at),
                 "done": len(at),
                 "slabs": int(first),
                 "padded_rows": (~before).sum(),

@@ -142,3 +142,15 @@ def test_latents_that_float32_tells_too_little_of_are_counted_event_by_event_to_
     )
     found, exact = (counted(columns, positives, b, w) for counted in (one, other))
     assert all(torch.equal(getattr(found, name), getattr(exact, name)) for name in ("tp", "fp", "tn", "fn"))
+
+
+def test_a_search_that_ignores_the_sign_of_the_slope_miscounts():
+    dense = np.array([[1.0], [2.0], [3.0]])
+    x, labels = as_csr(dense), Labels(1, multi=torch.tensor([[True], [False], [True]]))
+    events = confusion.sort_events(x, labels, torch.tensor([0]))
+    b, w = torch.tensor([[1.5]]), torch.tensor([[-1.0]])
+    right = confusion.confusion_by_search(events, torch.tensor([0]), 3, torch.tensor([2]), b, w, Counts())
+    assert (right.tp.item(), right.fp.item()) == (1, 0)
+    start, stop = torch.tensor([[0]]), torch.tensor([[3]])
+    assert confusion.fired(events.values, start, stop, b, w).item() == 1
+    assert confusion.fired(events.values, start, stop, -b, -w).item() == 2

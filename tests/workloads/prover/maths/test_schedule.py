@@ -137,6 +137,6 @@ def test_finished_slots_take_the_next_candidates(fixed: bool) -> None:
     assert numbers(log) == [
         {"refilled": 1, "done": 1, "slabs": 1, "padded_rows": 0, "row_steps": 2},
         {"refilled": 1, "done": 1, "slabs": 0, "padded_rows": 0, "row_steps": 2},
-        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": 0, "row_steps": 2},
-        {"refilled": 0, "done": 1, "slabs": 0, "padded_rows": free, "row_steps": 1 + free},
+        {"refilled": 1 - free, "done": 1, "slabs": 0, "padded_rows": 0, "row_steps": 2},
+        {"refilled": 1 - free, "done": 1, "slabs": 0, "padded_rows": free, "row_steps": 1 + free},
     ]
