@@ -154,7 +154,6 @@ def compare(
         )
         for one in arm_results(folder, judge, series.phases, sound.trials, ended)
     )
-    reference = next(iter(manifest.sweep.references.values()))
     rulings = all_rulings(effects, judge.ruler)
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),
@@ -162,6 +161,7 @@ def compare(
         ("rulings", ruling_table(rulings, manifest, judge.device.name)),
     ):
         write_parquet(folder.tables_dir / f"{name}.parquet", table)
+    reference = next(iter(manifest.sweep.references.values()))
     return Comparison(
         name=manifest.sweep.name,
         unit=judge.declared.unit,

@@ -83,7 +83,7 @@ def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
 
 
 def recommended(comparison: Comparison, manifest: Manifest) -> Setting | None:
-    """The winners together, as far as each adds a measured gain, or `best` where that is faster."""
+    """The winners together, as far as each adds a measured gain, or `best`: what `Use it` runs."""
     found = sentences.recommended(comparison)
     return found and _setting(comparison, manifest, found)
 

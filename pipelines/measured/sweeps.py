@@ -85,7 +85,7 @@ class Sweep:
 
     @property
     def recommended(self) -> Setting | None:
-        """The winners together, as far as each adds a measured gain, or `best` where that is faster."""
+        """The winners together, as far as each adds a measured gain, or `best`: what `Use it` runs."""
         return answers.recommended(self.comparison, self.manifest)
 
     @property

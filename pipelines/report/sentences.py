@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.effect_result import (
     speed_text,
 )
 from perfsweep.pipelines.analysis.failed_trials import remedies
-from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_speed, by_todo, todo
+from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs, lacks_baseline
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
@@ -67,7 +67,7 @@ def conclusions(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def recommended(comparison: Comparison) -> EffectResult | None:
-    """The arm to use: all winners at once where that is measured and good, or the fastest arm of the sweep.
+    """The arm to use: all winners at once where that is measured and good, else the fastest arm.
 
     The last steps are left out if each is shown to add nothing and the rest is measured and good.
     """
@@ -75,16 +75,21 @@ def recommended(comparison: Comparison) -> EffectResult | None:
 
 
 def _used(comparison: Comparison) -> tuple[EffectResult | None, int]:
-    """The arm to use, and how many steps of the stack it has: none of another arm."""
-    own = [comparison.fastest] if comparison.fastest else []
+    """The arm to use, and how many of its levels are steps of the stack: none where the stack is not used.
+
+    The stack is measured in a second sweep, with the winners in it: an arm of the first one goes before it
+    only where it is no winner, and their intervals are apart.
+    """
+    own = comparison.fastest
     if found := comparison.together:
         gaining = [n for n, step in enumerate(found.steps, 1) if not adds_nothing(step, comparison.margin)]
         last = max(gaining, default=1)
         part = dict(enumerate(found.parts, 1)).get(last)
         for arm, steps in ((part, last), (found.whole, len(found.steps))):
             if arm and todo(arm) is ToDo.TURN_ON:
-                return (arm, steps) if by_speed([arm, *own])[0] is arm else (own[0], 0)
-    return next(iter(own), None), 0
+                apart = own and own.high and arm.low and own.high < arm.low
+                return (own, 0) if apart and own not in comparison.winners else (arm, steps)
+    return own, 0
 
 
 def _together(comparison: Comparison) -> list[tuple[str, str]]:
@@ -191,7 +196,7 @@ def _why(comparison: Comparison) -> str:
     after = duration(left[phase]) if some else "none"
     return (
         f"{base.name or base.label} spends {duration(before)} of {duration(base.ns_per_unit)} in {phase},"
-        f" {effect_name(best)} {after}"
+        f" {own.name or effect_name(best)} {after}"
     )
 
 

@@ -161,14 +161,19 @@ def test_the_command_to_use_has_every_winner_where_they_were_measured_together_a
     assert said(found)["Use it"] == f"perfsweep run workload=digits workload.width=64 {quoted} toggles.b=2"
 
 
-def test_an_arm_of_several_levels_that_is_faster_than_all_winners_is_the_one_to_use() -> None:
-    listed = effect("exact vs naive", Verdict.FASTER, 0.1, design="arms")
+def test_a_listed_arm_that_is_clearly_faster_than_all_winners_is_the_one_to_use() -> None:
+    listed = effect("exact vs naive", Verdict.FASTER, 0.1, low=0.09, high=0.11, design="arms")
     listed = replace(listed, arm_label="a=1,b=2,c=4")
     command = "perfsweep run workload=digits toggles.a=1 toggles.b=2 toggles.c=4"
     for found in (together(), comparison(listed, workload="digits"), comparison(FASTER, listed, **WON)):
         assert said(replace(found, fastest=listed))["Use it"] == command
-    slower = replace(together(), fastest=replace(listed, ratio=0.21))
-    assert said(slower)["Use it"] == USE_ALL
+    near = replace(listed, ratio=0.18, low=0.15, high=0.2)
+    alone = replace(FASTER, ratio=0.1, low=0.09, high=0.11)
+    for other in (
+        replace(together(), fastest=near),
+        replace(together(), fastest=alone, winners=(alone, FAST)),
+    ):
+        assert said(other)["Use it"] == USE_ALL, "it comes of another sweep, which does not tell them apart"
 
 
 def arm(name: str, ns: float, **phases: float) -> ArmResult:
@@ -188,6 +193,14 @@ def test_the_reason_is_the_phase_that_the_fastest_arm_saves_most_of(own: dict, w
     base = replace(arm("base", 100.0, gc=50.0, forward=40.0), name="naive")
     found = comparison(FASTER, arms=(base, arm("b=2", 50.0, **own)), **WON)
     assert said(found).get("Why") == why
+
+
+def test_the_reason_names_a_listed_arm_as_the_plan_does() -> None:
+    base = replace(arm("base", 100.0, gc=50.0), name="naive")
+    listed = effect("exact vs naive", Verdict.FASTER, 0.5, design="arms")
+    own = replace(arm(listed.effect.pairs[0][0], 50.0), name="exact")
+    found = comparison(listed, arms=(base, own), fastest=listed, workload="digits")
+    assert said(found)["Why"] == "naive spends 50 ns of 100 ns in gc, exact none"
 
 
 MISS = "miss its limits; the table below says by how much"

@@ -207,7 +207,7 @@ def ids(kb, *atoms):
     return tuple((kb.vocabulary.predicate_ids[p], *(names[term] for term in terms)) for p, *terms in split)
 
 
-NOBODY = (0, 0, 0)
+NO_ATOM = (0, 0, 0)
 EACH = pytest.mark.parametrize(
     "path", [PATHS["naive"], PATHS["all"], PATHS["native"]], ids=["naive", "all", "native"]
 )
@@ -217,7 +217,7 @@ EACH = pytest.mark.parametrize(
 def test_a_hole_left_by_pruning_is_closed(knowledge, path):
     kb = knowledge("f(a,b) g(a,c) p(b,a)", "h(X,Y) <- p(X,Y)")
     state = ids(kb, "p(V1,a)", "f(a,V1)", "g(V1,V2)")
-    (found,), _ = expand(kb, [state], [NOBODY], [[]], path)
+    (found,), _ = expand(kb, [state], [NO_ATOM], [[]], path)
     assert found[0] == ids(kb, "g(b,V1)")
 
 
@@ -238,17 +238,17 @@ def test_a_proof_beyond_the_cap_is_found_and_cuts_are_counted(knowledge, path):
     facts = " ".join(f"f({name},t)" for name in sources)
     kb = knowledge(f"{facts} g(s199,t) k(t,t)", "h(X,Y) <- k(X,Y)")
     state = ids(kb, "f(V1,t)", "g(V1,t)")
-    found, cut = expand(kb, [state], [NOBODY], [[]], path)
+    found, cut = expand(kb, [state], [NO_ATOM], [[]], path)
     assert (found, cut) == ([[resolver_of(kb).true]], [False])
     state = ids(kb, "f(V1,t)", "g(t,V1)")
-    (found,), cut = expand(kb, [state], [NOBODY], [[]], path)
+    (found,), cut = expand(kb, [state], [NO_ATOM], [[]], path)
     assert (len(found), cut) == (120, [True])
 
 
 @EACH
 def test_of_equal_successors_the_first_stays_where_it_is(knowledge, path):
     kb = knowledge("p(a,b) q(a,c) r(a,c)", "h(X,Y) <- q(X,Y)\nh(X,Y) <- r(X,Y)\nh(X,Z) <- q(X,Z)")
-    (found,), _ = expand(kb, [ids(kb, "h(b,a)")], [NOBODY], [[]], path)
+    (found,), _ = expand(kb, [ids(kb, "h(b,a)")], [NO_ATOM], [[]], path)
     assert found[:-1] == [ids(kb, "q(b,a)"), ids(kb, "r(b,a)")]
 
 
@@ -256,7 +256,7 @@ def test_of_equal_successors_the_first_stays_where_it_is(knowledge, path):
 def test_a_variable_that_stands_twice_gets_one_value(knowledge, path):
     kb = knowledge("p(a,b) p(b,b) q(b,a)", "q(X,X) <- p(X,X)")
     states = [ids(kb, "p(V1,V1)", "q(V1,a)"), ids(kb, "q(V1,V2)", "q(V2,V1)")]
-    (found, other), _ = expand(kb, states, [NOBODY] * 2, [[], []], path)
+    (found, other), _ = expand(kb, states, [NO_ATOM] * 2, [[], []], path)
     assert found == [resolver_of(kb).true]  # V1 = b, and q(b,a) is a fact
     assert other[0] == ids(kb, "p(V1,V1)", "q(V1,V1)")
 
@@ -307,12 +307,12 @@ def test_three_arguments_are_resolved_as_well(problem):
 @EACH
 def test_a_predicate_without_facts_or_rules_fails(knowledge, path):
     kb = knowledge("p(a,b)", "q(X,Y) <- unseen(X,Y)")
-    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NOBODY], [[]], path)
+    (found,), _ = expand(kb, [ids(kb, "unseen(a,b)")], [NO_ATOM], [[]], path)
     assert found == [resolver_of(kb).false]
 
 
 @EACH
 def test_a_row_without_a_state_has_one_action(knowledge, path):
     kb = knowledge("p(a,b)", "q(X,Y) <- p(X,Y)")
-    (found,), _ = expand(kb, [((0, 0, 0),)], [NOBODY], [[]], path)
+    (found,), _ = expand(kb, [((0, 0, 0),)], [NO_ATOM], [[]], path)
     assert found == [resolver_of(kb).false]
