@@ -31,14 +31,6 @@ from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.training import Parts, Training, shared_toggles
 from perfsweep.workloads.training.loop import Config
 
-PAGE = Path(__file__).parents[3] / "docs" / "options.md"
-
-
-def test_the_page_of_options_is_up_to_date() -> None:
-    assert PAGE.read_text() == option_reference.page(), (
-        "python -m perfsweep.pipelines.config.option_reference > docs/options.md"
-    )
-
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_the_help_of_a_command_names_each_of_its_options_with_its_default(command: str) -> None:

@@ -1,5 +1,6 @@
 """What two steps of some arms count and lead to, how answers are judged, and which levels go together."""
 
+# Drives `gradients` and all others of perfsweep.workloads.latentwire.variants.
 from __future__ import annotations
 
 import json
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from declared import faults
+from declared import described, faults, lines
 from tables.latentwire import FORBIDDEN
 
 from perfsweep.pipelines.parity.deviations import judge
@@ -110,3 +111,57 @@ def test_levels_are_exact_unless_a_configuration_rounds_or_draws_otherwise() -> 
     assert sdpa.loosened(None, {"lm_dtype": "fp32", "amp": "off"}) is None
     assert native.loosened(LatentWireConfig(dropout=0.1), {}) is Parity.STOCHASTIC
     assert native.loosened(LatentWireConfig(dropout=0.0), {}) is None
+
+
+DECLARED = """
+pin_memory off, 1: on (pinned_batches on old+gpu told)
+non_blocking off, 1: on (unwaited_copies pin_memory=on on old+gpu told)
+prefetch off, 1: stream (prefetched_batches on old+gpu told)
+resident_data off, 1: on (host_copies tokenise=pre|cache)
+loader index, 2: dataloader (loader_batches resident_data!on), resident_index (loader_batches
+  resident_data=on)
+num_workers 0 told, 2, any integer from 0 to 64 worker_batches loader=dataloader told: 2/4 (worker_batches
+  loader=dataloader told)
+tokenise per_batch, 3: pre/cache (rows_tokenised)
+accum graph_sum, 4: backward_each (graphs_kept)
+model_backward joint: per_model (backward_calls accum=backward_each)
+micro_batch 1 refused told, 5, any integer from 1 micro_steps refused told: 8/32/64/auto (micro_steps refused
+  told)
+effective_batch 64 refused, 5, any integer from 1 examples_per_step stochastic refused: 256/1024
+  (examples_per_step stochastic refused)
+k_loss sequential, 6 and 8: kv/batched (student_positions)
+passes separate: merged (student_passes k_loss=batched)
+logits all: slice (head_rows)
+last_block full: pruned (lm_flops logits=slice passes=merged)
+teacher recompute, 8: slice (teacher_head_rows), slice_header (teacher_positions), cache_h (teacher_rows
+  tokenise=pre|cache refused)
+encoder_trim full_512, Architecture 3: batch_max (encoder_positions)
+encoder_attn sdpa, Architecture 3: native (encoder_kernels on cpu loosened)
+answer_trim full: batch_max (student_positions compile!block|reduce_overhead)
+calibration per_step, Architecture 3: once (table_reads)
+attn eager, Architecture 2: sdpa (attention_kernels loosened), flash (attention_kernels tolerance terms<0.01
+  grad_norm<0.01 gradient<0.02 gradient_direction<0.001 losses<0.02 replay/*<0.02 on old+gpu)
+lm_dtype fp32, 7: bf16 (lm_bytes tolerance terms<0.01 grad_norm<0.01 gradient<0.02 gradient_direction<0.001
+  losses<0.02 replay/*<0.02)
+amp off, 7: bf16 (low_precision_ops tolerance terms<0.01 grad_norm<0.01 gradient<0.02
+  gradient_direction<0.001 losses<0.02 replay/*<0.02 told), fp16 (low_precision_ops tolerance terms<0.01
+  grad_norm<0.01 gradient<0.02 gradient_direction<0.001 losses<0.02 replay/*<0.02 on old+gpu told)
+products library: native (native_products on cpu)
+optimizer default, Quick win 4: foreach/fused (ops terms<1e-06 grad_norm<1e-06 gradient<1e-06 told)
+sync chatty, Monitoring: late (syncs)
+grad_checkpointing off, Architecture 1: on (saved_bytes told), selective (saved_bytes)
+bucket off, Memory 2: window (padded_positions), global (padded_positions stochastic)
+compile off: block (compiled_graphs tolerance terms<1e-05 grad_norm<1e-05 gradient<1e-05 on old+gpu+cpu),
+  reduce_overhead (cudagraph_recordings tolerance terms<1e-05 grad_norm<1e-05 gradient<1e-05 on old+gpu)
+empty_cache never, Memory 4: epoch/step (cache_releases on old+gpu)
+parallel single, Memory 3: layer_split (devices_used on ), ddp/fsdp (ranks terms<1e-05 grad_norm<1e-05
+  gradient<1e-05 on cpu+bare), model_per_gpu (ranks terms<1e-05 grad_norm<1e-05 gradient<1e-05 on cpu+bare
+  refused)
+oom die, Risks: backoff (retries)
+decode per_row: batched (decode_calls)
+"""
+"""Baseline and section, then each level: its witness, class and bounds, what it needs and excludes."""
+
+
+def test_every_level_declares_what_it_changes_and_what_it_needs() -> None:
+    assert list(described(TOGGLES)) == lines(DECLARED)

@@ -1,5 +1,6 @@
 """Every level moves its witness, what makes a level inert, and which levels go together."""
 
+# Drives `by_latent`, `solver` and all others of perfsweep.workloads.probe1d.variants.
 from __future__ import annotations
 
 import dataclasses
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from declared import faults
+from declared import described, faults, lines
 from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
@@ -133,3 +134,36 @@ def test_any_number_of_failures_is_judged_and_refused_as_three_are():
 def test_a_slab_size_that_is_no_positive_number_is_refused(size):
     with pytest.raises(ConfigError, match="slab_size"):
         SPACE.legal({"slab_size": size})
+
+
+DECLARED = """
+solver naive, Context: late (late_passes tolerance), newton (newton_passes tolerance told)
+consistent_stop seed solver=naive, Context: mismatch (solver=late), scaled (scaled_tests tolerance told)
+skip_zero_grad off, Ideas to try: exact (skipped_zero_grad solver=naive|late told), tol (skipped_zero_grad
+  tolerance solver=naive|late)
+freeze_failed 0, Ideas to try, any integer from 1 to 1000 frozen_pairs tolerance solver=naive|late: 3
+  (frozen_pairs tolerance solver=naive|late)
+active_set off, analysis: pair (compacted_pairs tolerance label_free=on csc_layout=on consistent_stop=scaled)
+cache_row_idx off, Suspected bottlenecks, Ideas to try: on (row_index_builds solver=naive|late)
+cast_once off, Suspected bottlenecks, Ideas to try: on (casts)
+chunk_events 32768, Ideas to try, any integer from 32 chunks solver=naive|late: 262144/1048576/4194304/auto
+  (chunks solver=naive|late)
+slab_size 8, Ideas to try, any integer from 1 slabs: 1/4/32/all (slabs)
+qx_stat rms, Open questions: rms_free (qx_passes), meanabs/max/p95 (metric_changed tolerance)
+precision f32, Open questions: f64 (events_f64 tolerance), f32acc64 (sums_acc64 tolerance)
+label_free off, analysis: on (label_gathers told)
+csc_layout off, analysis: on (bucket_launches label_free=on told)
+compile off, analysis: on (compiled_graphs label_free=on csc_layout=on on old+gpu+cpu)
+fused_kernel off, analysis: on (fused_launches label_free=on csc_layout=on compile!on precision!f32acc64 on
+  old+gpu+cpu)
+confusion_search off, Ideas to try: on (confusion_searches label_free=on csc_layout=on)
+warm_start off, analysis: on (warm_pairs tolerance label_free=on)
+timing_hook off, Ideas to try: on (hook_records), profiler (profiler_samples)
+no_sync_log off, Suspected bottlenecks: on (host_syncs)
+caching_allocator on, Profiling plan: off (on old+gpu)
+"""
+"""Baseline and section, then each level: its witness, class and bounds, what it needs and excludes."""
+
+
+def test_every_level_declares_what_it_changes_and_what_it_needs():
+    assert list(described(Probe1D.toggles)) == lines(DECLARED)

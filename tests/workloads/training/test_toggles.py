@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from declared import described, lines
 
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
@@ -46,28 +47,6 @@ def test_a_workload_adds_to_what_a_toggle_has_and_names_sizes_of_its_own() -> No
     assert [level.value for level in shared_toggles("micro_batch")[0].levels] == ["all", 16]
 
 
-WITNESSES = (
-    "amp=low_precision_ops tf32=tf32_iterations compile=compiled_graphs pin_memory=pinned_batches"
-    " num_workers=worker_batches non_blocking=unwaited_copies prefetch=prefetched_batches"
-    " micro_batch=micro_steps optimizer=ops zero_grad=ops grad_checkpointing=saved_bytes"
-    " gc=uncollected_evaluations checkpoint=background_saves wandb_logging=wandb_calls ddp=ranks"
-    " ddp_weak=ranks"
-)
-
-
-def test_each_toggle_has_a_witness_and_those_that_round_have_bounds() -> None:
-    toggles = shared_toggles(*NAMES)
-    found = {(toggle.name, level.witness) for toggle in toggles for level in toggle.levels[1:]}
-    assert found == {tuple(one.split("=")) for one in WITNESSES.split()}
-    bounds = {
-        level.value: dict(level.bounds) for toggle in toggles for level in toggle.levels if level.bounds
-    }
-    names = ("losses", "first_gradient", "parameters", "replay/*")
-    sixteen = dict(zip(names, (0.02, 0.05, 0.03, 0.05), strict=True))
-    tf32 = dict(zip(names, (0.005, 0.01, 0.01, 0.01), strict=True))
-    assert bounds == {"bf16": sixteen, "fp16": sixteen, "on": tf32}
-
-
 def test_no_level_may_miss_a_loss_by_a_tenth() -> None:
     for level in (level for toggle in shared_toggles(*NAMES) for level in toggle.levels):
         bounds = dict(level.bounds)
@@ -78,8 +57,30 @@ def test_no_level_may_miss_a_loss_by_a_tenth() -> None:
         assert found.verdict is ParityVerdict.DIFFERENT or level.parity is Parity.STOCHASTIC, level
 
 
-def test_graphs_need_gradients_that_are_dropped_and_batches_that_are_whole() -> None:
-    (compiled,) = shared_toggles("compile")
-    levels = {level.value: level for level in compiled.levels}
-    assert levels["reduce_overhead"].requires == {"zero_grad": ("none",), "micro_batch": ("all",)}
-    assert not levels["default"].requires
+DECLARED = """
+amp off: bf16/fp16 (low_precision_ops tolerance losses<0.02 first_gradient<0.05 parameters<0.03 replay/*<0.05
+  told)
+tf32 off: on (tf32_iterations tolerance losses<0.005 first_gradient<0.01 parameters<0.01 replay/*<0.01 on gpu
+  told)
+compile off: default (compiled_graphs on old+gpu+cpu told), reduce_overhead (compiled_graphs zero_grad=none
+  micro_batch=all on old+gpu told)
+pin_memory off: on (pinned_batches on old+gpu told)
+num_workers 0 told, any integer from 0 to 64 worker_batches told: 2/4 (worker_batches told)
+non_blocking off: on (unwaited_copies pin_memory=on on old+gpu told)
+prefetch off: stream (prefetched_batches on old+gpu told)
+micro_batch all told, any integer from 1 micro_steps told: 16 (micro_steps told)
+optimizer default: foreach/fused (ops told)
+zero_grad zero: none (ops told)
+grad_checkpointing off: on (saved_bytes told)
+gc each_eval, owns_collector: rarely/frozen (uncollected_evaluations told)
+checkpoint sync: async (background_saves told)
+wandb_logging buffered: each (wandb_calls commits 1), commit_false (wandb_calls commits 50)
+ddp off, any integer from 2 ranks on cpu+bare: on (ranks on cpu+bare)
+ddp_weak off, any integer from 2 ranks stochastic on cpu+bare refused: on (ranks stochastic on cpu+bare
+  refused)
+"""
+"""Baseline and section, then each level: its witness, class and bounds, what it needs and excludes."""
+
+
+def test_every_level_declares_what_it_changes_and_what_it_needs() -> None:
+    assert list(described(shared_toggles(*NAMES))) == lines(DECLARED)
