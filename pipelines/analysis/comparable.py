@@ -34,7 +34,11 @@ def comparable_trials(
 
     `contradictions` are folders of trials whose records cannot be true, with the reason.
     """
-    notes = [f"left out: {folder}: {wrong}" for folder, wrong in contradictions.items()]
+    notes = [
+        f"{len(contradictions)} timing trials are left out: their records cannot be true;"
+        f" the first: {folder}: {wrong}"
+        for folder, wrong in list(contradictions.items())[:1]
+    ]
     keyed = used.filter(~pl.col("folder").is_in(list(contradictions))).with_columns(
         pl.col("keys").map_elements(_machine, return_dtype=pl.String).alias("_machine"),
         pl.col("keys")

@@ -111,9 +111,12 @@ def simulated(
             for arm in order:
                 seconds = time_of(manifest.arm(arm).levels) * speed * math.exp(noise * rng.standard_normal())
                 spec = spec_of(manifest, arm, pack.id, number, Kind.TIMING)
-                write(folder, spec, region_ns=round(seconds * 1e9), iterations=iterations or 10)
-                if iterations:
-                    write_iterations(folder.trial_dir(spec), series(rng, seconds, iterations))
+                arrays = series(rng, seconds, iterations) if iterations else {}
+                # Rounded one by one, iterations may take a little more than all of them, rounded.
+                region_ns = int(arrays["wall_ns"].sum()) if arrays else round(seconds * 1e9)
+                write(folder, spec, region_ns=region_ns, iterations=iterations or 10)
+                if arrays:
+                    write_iterations(folder.trial_dir(spec), arrays)
     return folder, manifest
 
 

@@ -41,6 +41,17 @@ def test_trials_that_contradict_themselves_say_nothing_of_memory_either(command)
     assert (after.rounds, after.memory_bytes) == (4, before.memory_bytes)
 
 
+def test_trials_that_cannot_be_true_are_left_out_in_one_note_however_many_there_are(command) -> None:
+    sweep = command(DesignConfig("one_at_a_time", levels={"work": ["single"]}), measure=ROUNDS)
+    folder, manifest = simulated(sweep, cost, iterations=20)
+    for record in list(folder.path.glob("trials/*/p000-r00*/record.json"))[:6]:
+        change(record, region_ns=10)
+    (said,) = (note for note in compared(folder, manifest).notes if "cannot be true" in note)
+    assert said.startswith(
+        f"6 timing trials are left out: their records cannot be true; the first: {folder.path}"
+    )
+
+
 def test_a_floor_is_said_in_a_note_and_calls_smaller_effects_undecided(command) -> None:
     sweep = command(DesignConfig("one_at_a_time", levels={"slab": [2]}), measure={**ROUNDS, "placebo": 1})
     folder, manifest = simulated(sweep, lambda levels: 0.97 if levels["slab"] == 2 else 1.0, noise=0.001)

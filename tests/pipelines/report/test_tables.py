@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from measured import with_everything
 from rich.console import Console
 
 from perfsweep.pipelines.analysis.arm_records import CounterChange
@@ -16,6 +18,7 @@ from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
+from perfsweep.pipelines.measured.sweeps import Sweep
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.tables import (
     Table,
@@ -95,6 +98,15 @@ def test_effects_come_by_design_with_the_fastest_first_and_then_what_stands_besi
         ["amp=b", *ruled]
     ]
     assert "Two toggles at a time" not in [one.title for one in answer_tables(whole, Where.TERMINAL)]
+
+
+def test_a_sweep_with_every_kind_of_table_is_reported_as_it_was(tmp_path: Path) -> None:
+    """Times are simulated; `everything.md` was read line by line."""
+    sweep = Sweep(*with_everything(tmp_path))
+    sweep.report()
+    expected = Path(__file__).with_name("everything.md").read_text()
+    written = sweep.folder.markdown_file.read_text().replace(str(tmp_path), "runs")
+    assert re.sub(r"/[0-9a-f]{16}/", "/ARM/", written) == expected
 
 
 def test_only_listed_arms_are_told_apart_by_their_baseline_and_one_that_cannot_act_has_no_table() -> None:
