@@ -54,6 +54,19 @@ def test_products_are_counted_forward_backward_and_once_more_where_they_are_reco
     assert len(kept) == again
 
 
+@pytest.mark.parametrize(
+    ("hidden", "table", "passes"), [(False, False, 2), (True, False, 4), (True, True, 6)]
+)
+def test_the_head_counts_its_product_and_a_gradient_for_each_side_that_has_one(
+    hidden: bool, table: bool, passes: int
+) -> None:
+    made = build()
+    made.table.requires_grad_(table)
+    made.logits(torch.zeros(B, S, LM.d_model, dtype=torch.float64).requires_grad_(hidden))
+    assert made.chosen.counts["lm_flops"] == passes * B * S * LM.head_parameters
+    assert made.chosen.counts["head_rows"] == B * S
+
+
 @pytest.mark.parametrize("recompute", ["off", "selective", "on"])
 def test_without_gradients_nothing_runs_backward(recompute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(lm, "checkpoint")

@@ -108,7 +108,7 @@ def test_a_class_beyond_the_configured_ones_is_named_with_its_row(write_problem,
 
 def test_labels_with_other_values_than_booleans_are_refused(write_problem, dense):
     multi = np.zeros((30, 2), dtype=np.int64)
-    multi[11, 1] = 3
+    multi[4, 0], multi[11, 1] = 1, 3
     with pytest.raises(ConfigError, match="in row 11"):
         npz.load(write_problem(dense, multi))
 
