@@ -85,7 +85,7 @@ def test_of_two_calls_in_a_line_the_columns_tell_which() -> None:
 
 def test_a_call_inside_an_f_string_has_no_place_of_its_own() -> None:
     with pytest.raises(NoEdit, match="makes the call inside an f-string; take it out of there"):
-        Source(b'print(f"{AdamW(p)}")\n').call(1, (1, 18))
+        Source(b'x = f"{AdamW(p)}"\n').call(1, None)
 
 
 def test_what_is_no_python_is_refused() -> None:
