@@ -163,8 +163,8 @@ def words(path: Path) -> frozenset[str]:
 def nearest(root: Path, source: Path, tier: str) -> list[str]:
     """Test files of a tier that one would run after a change of a source.
 
-    The file of its name in the same folder of the tests comes first: it may drive it through others alone.
-    Files that name the source come next, then files that name modules which name it, and so on; of equally
+    The file of its name in the same folder of the tests comes first, or else the one that is named after its
+    package: it may drive it through others alone. Files that name the source come next, then files that name modules which name it, and so on; of equally
     distant ones the file of its name, then those that say most of the names that it defines. A part that
     only its package names, and its package only what tests share, is reached through these.
     """
@@ -177,6 +177,8 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
         farther = _rings(root, source, [*sources(root), *_between(root), *sorted(tests)], tests, defined, 10)
         found = list(dict.fromkeys([*found, *farther]))
     own = root / "tests" / source.relative_to(root).with_name(f"test_{source.stem}.py")
+    package = own.parent.with_name(f"test_{own.parent.name}.py")
+    own = own if own in tests else package
     found = [*({own} & tests), *(path for path in found if path != own)]
     return [str(path.relative_to(root)) for path in found[:most]]
 

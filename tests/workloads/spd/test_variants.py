@@ -1,6 +1,5 @@
 """What no level can mean of a configuration, and what levels leave to others."""
 
-# Drives `adversary`, `compilation`, `patching`, `precision` and others of perfsweep.workloads.spd.variants.
 from __future__ import annotations
 
 from typing import Any

@@ -1,6 +1,5 @@
 """What two steps of some arms count and lead to, how answers are judged, and which levels go together."""
 
-# Drives `gradients` and all others of perfsweep.workloads.latentwire.variants.
 from __future__ import annotations
 
 import json

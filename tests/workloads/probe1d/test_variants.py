@@ -1,6 +1,5 @@
 """Every level moves its witness, what makes a level inert, and which levels go together."""
 
-# Drives `by_latent`, `solver` and all others of perfsweep.workloads.probe1d.variants.
 from __future__ import annotations
 
 import dataclasses

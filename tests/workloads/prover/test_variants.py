@@ -1,7 +1,5 @@
 """What each level of the prover says of itself."""
 
-# Drives `candidates`, `compaction`, `compilation`, `finished_rows`, `hand_written`, `lists`, `policy_rows`,
-# `products`, `screening` and `slabs` of perfsweep.workloads.prover.variants.
 from __future__ import annotations
 
 from declared import described, lines
