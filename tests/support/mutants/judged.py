@@ -164,9 +164,9 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
     """Test files of a tier that one would run after a change of a source.
 
     The file of its name in the same folder of the tests comes first, or else the one that is named after its
-    package: it may drive it through others alone. Files that name the source come next, then files that name modules which name it, and so on; of equally
-    distant ones the file of its name, then those that say most of the names that it defines. A part that
-    only its package names, and its package only what tests share, is reached through these.
+    package: it may drive it through others alone. Files that name the source come next, then files that name
+    modules which name it, and so on; of equally distant ones those that say most of the names that it defines. A
+    part that only its package names, and its package only what tests share, is reached through these.
     """
     mark, fewest, most = TIERS[tier]
     tests = {path for path in (root / "tests").rglob("test_*.py") if mark != QUICK or not _longer(path)}
