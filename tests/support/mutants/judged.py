@@ -165,7 +165,7 @@ def nearest(root: Path, source: Path, tier: str) -> list[str]:
 
     The file of its name in the same folder of the tests comes first, or else the one that is named after its
     package: it may drive it through others alone. Files that name the source come next, then files that name
-    modules which name it, and so on; of equally distant ones those that say most of the names that it defines. A
+    modules which name it, and so on; of equally distant ones those that say most of its names. A
     part that only its package names, and its package only what tests share, is reached through these.
     """
     mark, fewest, most = TIERS[tier]
