@@ -105,10 +105,10 @@ class ArmRecords:
     def warm_compile_s(self, arm: str) -> float | None:
         """Seconds of compiling in a process that finds on disk what the sweep has compiled.
 
-        Timing trials may know what torch.compile asks once per process; evidence trials ask it themselves.
+        Of timing trials. Evidence trials are deterministic, for which torch compiles again; a trial that is
+        forked knows already what torch.compile asks once per process, a second or two.
         """
-        evidence = self._untimed.get(arm, {}).get(Kind.EVIDENCE)
-        return evidence.compile_s if evidence and evidence.compile_s else self.median(arm, "compile_s")
+        return self.median(arm, "compile_s")
 
     def one_off_s(self, arm: str) -> float | None:
         """Median seconds of set-up and first iteration with nothing compiled before; None without times."""

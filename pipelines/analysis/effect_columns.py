@@ -192,7 +192,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         lambda r: r.warm_compile_s,
         _warm_compile_text,
         where=Where.PAGES | Where.FILE,
-        doc="seconds of compiling in a process that finds on disk what the sweep has compiled",
+        doc="seconds of compiling in a timing trial, which finds on disk what the sweep has compiled",
         kind=float,
         optional=True,
     ),

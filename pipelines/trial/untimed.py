@@ -90,12 +90,6 @@ def evidence_trial(
         trainings, when all else is measured.
     """
     write_status(folder, "computing evidence")
-    with CompileCounting() as compiling:
-        found = _evidence(workload, spec, folder, device)
-    return {**found, "compile_s": compiling.result()["compile_s"] or 0.0}
-
-
-def _evidence(workload: Workload, spec: TrialSpec, folder: Path, device: Device) -> dict[str, Any]:
     begin_evidence(workload)
     training, states = workload.replayable(), Path(spec.replay) if spec.replay else None
     replayed = Evidence()

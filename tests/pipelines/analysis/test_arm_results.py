@@ -123,6 +123,14 @@ def test_what_was_found_on_disk_is_counted_by_timing_trials() -> None:
     assert found == {"cache_hits": 2.0, "kernels": 3.0}
 
 
+def test_compiling_is_cold_in_a_counting_trial_and_warm_in_timing_trials_and_never_of_evidence() -> None:
+    """Evidence is computed deterministically, for which torch compiles again whatever it finds."""
+    timing = [trial(number, 0, compile_s=seconds) for number, seconds in enumerate((0.5, 0.7))]
+    evidence = StoredTrial(Path("evidence"), record("arm", Kind.EVIDENCE, compile_s=11.0))
+    found = records_of(counted(counters={"compile_s": 37.0}), evidence, *timing)
+    assert (found.cold_compile_s("arm"), found.warm_compile_s("arm")) == (37.0, pytest.approx(0.6))
+
+
 def test_only_counters_that_both_counted_and_that_differ_are_listed_the_furthest_first():
     assert CounterChange("a", 0.25, 0.5).size == CounterChange("a", 0.5, 0.25).size == math.log(2)
     reference = {"same": 1, "twice": 2.0, "unknown": None, "eightfold": 4.0, "appears": 0.0}
