@@ -93,9 +93,10 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
 
 
 def show_comparison(console: Console, sweep: Sweep) -> int:
-    """Print the comparison of a sweep and write its report; status 1 where an arm failed."""
+    """Write the report of a sweep and print its comparison; status 1 where an arm failed."""
+    report = sweep.report()  # first: whoever reads the tables may stop reading, as in `| head`
     terminal_table.show(console, sweep.comparison)
-    console.print(f"report: {sweep.report()}", soft_wrap=True)
+    console.print(f"report: {report}", soft_wrap=True)
     return status_of(sweep)
 
 

@@ -14,6 +14,7 @@ from object_page import described, differences, table
 from typed import ended
 
 from perfsweep.pipelines.commands import comparison as module
+from perfsweep.pipelines.commands import sweep
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
@@ -115,6 +116,19 @@ def test_an_answer_is_tables_or_rows_or_one_derivation_and_files_are_told_after_
     assert (status, f"LaTeX: {tables}" in errors) == (DONE, True)
     status, said, _ = run("compare", folder, "--explain", "work=single")
     assert status == DONE and "work=single" in said and "report: " not in said
+
+
+def test_reports_are_written_before_tables_which_a_reader_may_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(*_: object) -> None:
+        raise BrokenPipeError
+
+    folder = with_everything(tmp_path, iterations=0)[0]
+    monkeypatch.setattr(sweep.terminal_table, "show", left)
+    with pytest.raises(BrokenPipeError):
+        compare(str(folder.path))
+    assert folder.report_file.exists() and folder.markdown_file.exists()
 
 
 @pytest.mark.slow
