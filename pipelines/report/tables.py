@@ -131,6 +131,8 @@ def effects_table(
     in_order = any(one.effect.design in IN_ORDER for one in results)
     if not in_order and where is Where.TERMINAL:
         columns = tuple(column for column in columns if column.key != "verdict")
+    if len({effect_name(result) for result in results}) < len(results):  # against several baselines
+        columns = tuple(replace(one, where=Where.ALL) if one.key == "base" else one for one in columns)
     group = None if in_order else heading
     return Table(title, columns, tuple(results), _methods(results), group).at(where)
 

@@ -277,6 +277,13 @@ def effects_at(width: int) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_a_terminal_names_bases_where_one_toggle_is_measured_against_several() -> None:
+    other = replace(FAST, base_label="newton")
+    for rows, shown in (((FAST, other), True), ((FAST, FASTER), False)):
+        table = effects_table("effects", rows, (), Where.TERMINAL)
+        assert ("base" in headings(table)) is shown, rows
+
+
 def test_time_interval_verdict_and_results_stay_whole_at_eighty_columns() -> None:
     text = effects_at(80)
     assert max(map(len, text.splitlines())) <= 80
