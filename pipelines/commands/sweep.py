@@ -94,7 +94,7 @@ def conclude(console: Console, sweep: Sweep, broken: Mapping[str, str]) -> int:
 
 def show_comparison(console: Console, sweep: Sweep) -> int:
     """Write the report of a sweep and print its comparison; status 1 where an arm failed."""
-    report = sweep.report()  # first: whoever reads the tables may stop reading, as in `| head`
+    report = sweep.report()  # first: the reader of a pipe may end it, as `| head` does
     terminal_table.show(console, sweep.comparison)
     console.print(f"report: {report}", soft_wrap=True)
     return status_of(sweep)
