@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from declared import differing_options
 
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.price import Price, parse_price
 from perfsweep.slurm.site import Shape, SiteProfile, sbatch_option
-
-
-def test_the_page_says_of_each_field_of_a_profile_what_is_declared() -> None:
-    assert differing_options("cluster") == set()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What declarations say: levels of toggles in a line each, options as their page has them."""
+"""What every declaration of a study's toggles must have, and what each says, in a line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from perfsweep.pipelines.config import option_reference
 from perfsweep.workloads.api import Device, Level, Parity, Toggle
-
-OPTIONS = Path(__file__).parents[2] / "docs" / "options.md"
 
 
 def faults(toggles: Sequence[Toggle], package: ModuleType, unseen: Collection[str] = ()) -> list[str]:
@@ -33,16 +30,6 @@ DEVICES = {
     "cpu": Device(compiler=True),
     "bare": Device(),
 }
-
-
-def differing_options(*groups: str) -> set[str]:
-    """Lines of these groups that only the page of options or only the declarations have."""
-    pages = [page.split("\n## ") for page in (OPTIONS.read_text(), option_reference.page())]
-    told, declared = (
-        {line for part in page if part.split()[0] in groups for line in part.splitlines()} for page in pages
-    )
-    assert declared, groups
-    return told ^ declared
 
 
 def lines(table: str) -> list[str]:
