@@ -1,8 +1,9 @@
 """Compiled code on disk, under the plan's control.
 
 Every process compiles into a folder of its own. A counting trial starts with an empty one: what its arm costs
-when nothing is compiled yet is its column. It leaves what it compiled to the sweep; evidence trials take from
-there and add to it, and timing trials take and never add, so that a round finds what the round before found.
+when nothing is compiled yet is its column. It leaves what it compiled to the sweep. Timing trials take that
+and never add, so that a round finds what the round before found. Evidence trials take and add; of what torch
+keys by determinism they find nothing.
 Autotuned code is a draw, since kernels are chosen by timing them: each fork server has its own, which its
 first timing trial compiles.
 The sweep's folder is kept by torch build, device and code, because compiled code of another of these is
