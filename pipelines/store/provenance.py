@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -123,14 +123,24 @@ def _machine(environment: Mapping[str, Any]) -> str:
 
 
 def _differing(environments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    facts = [dict(_facts(environment)) for environment in environments]
     lines = []
-    for name in dict.fromkeys(name for environment in environments for name in environment):
-        if name in _VOLATILE:
-            continue
-        values = list(dict.fromkeys(str(environment.get(name)) for environment in environments))
+    for name in dict.fromkeys(name for found in facts for name in found):
+        values = list(dict.fromkeys(str(found.get(name, "not set")) for found in facts))
         if len(values) > 1:
             lines.append(f"{name}: {'; '.join(values[:4])}{' ...' if len(values) > 4 else ''}")
     return tuple(lines)
+
+
+def _facts(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each fact by itself, those of a group by the group's name too: ``settings.OMP_NUM_THREADS``."""
+    for name, value in environment.items():
+        if name in _VOLATILE:
+            continue
+        if isinstance(value, dict):
+            yield from ((f"{name}.{key}", one) for key, one in value.items())
+        else:
+            yield name, value
 
 
 def _version(package: str) -> str | None:

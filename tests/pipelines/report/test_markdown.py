@@ -57,7 +57,7 @@ def test_command_commit_versions_and_machine_stand_below(tmp_path):
     assert "abc with uncommitted changes" in text
     assert "Python 3.11, torch 2.13" in text
     assert "Fast One (avx2, amx_bf16), 2 cores; GPU: none" in text
-    assert "not the same in all trials: torch_threads: None; 2" in text
+    assert "not the same in all trials: torch_threads: not set; 2" in text
     assert "load" not in text
 
 

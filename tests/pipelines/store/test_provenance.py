@@ -77,6 +77,9 @@ def test_what_a_table_was_measured_with_is_said_in_words(tmp_path: Path) -> None
     assert bare.machine == "unknown, ? cores; GPU: none"
     assert bare.differing == ("host: 0; 1; 2; 3 ...",)
     assert provenance.read_provenance(file, []).machine == "unknown"
+    settings = [{"settings": {"OMP_NUM_THREADS": "1", "TZ": zone}, "slurm": {"job": zone}} for zone in "ab"]
+    apart = provenance.read_provenance(file, [*settings, {"settings": {"OMP_NUM_THREADS": "1"}}])
+    assert apart.differing == ("settings.TZ: a; b; not set",)
 
 
 def test_of_a_damaged_file_is_known_what_can_be_read(tmp_path: Path) -> None:
