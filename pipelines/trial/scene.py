@@ -19,7 +19,6 @@ from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
 from perfsweep.pipelines.trial import compile_cache, layout, process_group, scratch
-from perfsweep.pipelines.trial.collector import prepare_collector
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import energy, environment, installed
 from perfsweep.pipelines.trial.machine.environment import HostUsage
@@ -139,7 +138,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context, facts = _context(spec, folder, device, rank, log), environment.facts()  # before turns pin it
-    prepare_collector(cls, spec.arm.levels)
+    layout.prepare_collector(cls, spec.arm.levels)
     workload = cls()
     shared = compile_cache.shared_folder(
         Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed

@@ -70,10 +70,6 @@ class FakeClock(EventClock):
         """CPU time of the process."""
         return SPENT_BEFORE_NS + int(self.time_ns * self.cpu_share)
 
-    def thread_cpu_ns(self) -> int:  # type: ignore[override]
-        """CPU time of the thread: here the only one."""
-        return self.cpu_ns()
-
     def advance(self, duration_ns: int) -> None:
         """Let the host work for a while."""
         self.time_ns += duration_ns

@@ -39,7 +39,6 @@ class HostClock:
 
     now_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
-    thread_cpu_ns = staticmethod(time.thread_time_ns)
     delay_ns = staticmethod(usage.delay_ns)
     usage = staticmethod(usage.moment)
 

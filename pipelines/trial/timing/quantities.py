@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from perfsweep.pipelines.trial.machine import energy
-from perfsweep.pipelines.trial.machine.energy import MOST_W, Spent
-from perfsweep.pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine.energy import (
+    MOST_W,
     Counters,
+    Spent,
     Unreadable,
     gpu_counters,
     grown_j,
