@@ -21,16 +21,7 @@ from perfsweep.slurm.journal import Journal
 from perfsweep.slurm.site import Shape, SiteProfile, exported
 from perfsweep.slurm.submitter import Submitter
 
-_LIMITS = (
-    "MaxArraySize",
-    "MaxJobCount",
-    "MinJobAge",
-    "KillWait",
-    "JobRequeue",
-    "PreemptType",
-    "PreemptMode",
-    "SelectType",
-)
+_LIMITS = "MaxArraySize MaxJobCount MinJobAge KillWait JobRequeue PreemptType PreemptMode SelectType"
 _PARTITION_FIELDS = "%P|%a|%l|%D|%T|%c|%m|%G|%f"
 UNLIMITED = ("UNLIMITED", "infinite")
 
@@ -80,7 +71,7 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     _queue_answers(client)
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
-        limits={name: config[name] for name in _LIMITS if name in config},
+        limits={name: config[name] for name in _LIMITS.split() if name in config},
         partitions=partitions,
         accounting=accounting,
         accepted=accepted,
@@ -210,19 +201,7 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
 
 TIMEOUT_S = 60.0
 
-_HARMLESS = (
-    "module",
-    "ml",
-    "source",
-    ".",
-    "export",
-    "unset",
-    "conda",
-    "mamba",
-    "micromamba",
-    "spack",
-    "ulimit",
-)
+_HARMLESS = "module ml source . export unset conda mamba micromamba spack ulimit"
 """Words that a line may begin with to be tried: it changes the shell, and nothing on a disk."""
 
 _STARTED = "perfsweep: Python starts"
@@ -265,7 +244,7 @@ def _harmless(lines: list[str]) -> list[str]:
     for line in lines:
         words = line.split()
         plain = not any(sign in line for sign in (";", "&", "|", ">", "`", "$(", "SLURM_"))
-        if not words or words[0] not in _HARMLESS or not plain:
+        if not words or words[0] not in _HARMLESS.split() or not plain:
             break
         kept.append(line)
     return kept
