@@ -19,6 +19,7 @@ from perfsweep.pipelines.trial import process_group, replay
 from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, DeviceActivity
 from perfsweep.pipelines.trial.process_group import leads
+from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing.iterations import (
     Duration,
     beat_of,
@@ -27,7 +28,7 @@ from perfsweep.pipelines.trial.timing.iterations import (
     over_a_cadence,
     whole_cadences,
 )
-from perfsweep.pipelines.trial.timing.regions import MetricLog, clock_of
+from perfsweep.pipelines.trial.timing.regions import clock_of
 from perfsweep.workloads import preloads
 from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
 from perfsweep.workloads.errors import ConfigError

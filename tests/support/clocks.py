@@ -109,15 +109,7 @@ class FakeClock(EventClock):
     def reset_peak(self) -> None:
         """Start the peak anew from what is in use."""
         self._peak_bytes = self.memory_bytes
-        self.peak_since_start = False
 
     def peak_bytes(self) -> int:
         """Highest memory in use since `reset_peak`."""
         return self._peak_bytes
-
-    def memory_stats(self) -> dict[str, int]:
-        """Memory in use and its peak, in bytes."""
-        return {
-            "allocated_bytes.all.current": self.memory_bytes,
-            "allocated_bytes.all.peak": self._peak_bytes,
-        }

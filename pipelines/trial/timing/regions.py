@@ -7,7 +7,7 @@ import multiprocessing
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from perfsweep.pipelines.trial.layout import settle_collector
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
-from perfsweep.pipelines.trial.parent import Ready
+from perfsweep.pipelines.trial.parent import Ready, node_name
+from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
 from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
@@ -30,25 +31,6 @@ from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.pipelines.trial.turns import Cut, Uncut, Wanted
 from perfsweep.workloads.api import Device, NullClock, Workload
 from perfsweep.workloads.errors import RecordError
-
-
-class MetricLog(Protocol):
-    """Takes one row of metrics per iteration; see `perfsweep.pipelines.trial.step_logging`."""
-
-    calls: int
-    commits: int
-
-    def __len__(self) -> int:
-        """Rows kept so far."""
-        ...
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Rows kept so far, one array for each key."""
-        ...
-
-    def shorten(self, rows: int) -> None:
-        """Keep so many rows and forget later ones."""
-        ...
 
 
 def timing_trial(
@@ -230,9 +212,10 @@ class Timing:
 
     def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
         """What every rank timed; every rank calls this after its part of the region."""
-        own = ranks.own_region(
-            [part.region_ns for part in series],
-            [part.wall_ns for part in series],
+        own = ranks.Region(
+            node_name(),
+            tuple(part.region_ns for part in series),
+            np.concatenate([part.wall_ns for part in series]),
             len(self._clock.used_devices()),
         )
         return ranks.gathered(own, self._spec.world)

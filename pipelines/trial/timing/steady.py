@@ -189,10 +189,9 @@ RARE = 1.25
 
 def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> Warm:
     """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
-    marks, walls, warm_ns = Recorder(clock), [], 0
     if workload.shape == "job":
         return discard_job(workload, clock, spec.measure.discard_s)
-    rule = WarmUp(warmup_max=spec.measure.warmup_max)
+    marks, rule, warm_ns = Recorder(clock), WarmUp(spec.measure.warmup_max), 0
     whole_ns = 0.0 if spec.rare is not None else math.inf if spec.round == 0 else CADENCE_NS
     while True:
         start, delay_ns = clock.now_ns(), clock.delay_ns() or 0
@@ -200,13 +199,13 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
         clock.synchronize()  # without it these would be times of launches
         # Neither rest nor rare work is told, nor a turn as long as asked for, by what others had of the core.
         lost_ns = (clock.delay_ns() or 0) - delay_ns
-        walls.append(clock.now_ns() - start - lost_ns)
-        rule.observe(walls[-1], compiling.poll())
-        warm_ns += walls[-1]
-        seen = len(walls) >= workload.cadence or warm_ns >= whole_ns
+        wall_ns = clock.now_ns() - start - lost_ns
+        rule.observe(wall_ns, compiling.poll())
+        warm_ns += wall_ns
+        seen = rule.iterations >= workload.cadence or warm_ns >= whole_ns
         over = seen and rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
         if process_group.agree(over, spec.world):
-            return Warm(walls, not rule.exhausted)
+            return Warm(rule.wall_ns, not rule.exhausted)
 
 
 def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> Warm:
