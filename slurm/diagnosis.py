@@ -68,7 +68,10 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     partitions = partitions_of(client)
     accepted, refused = _test_submission(site, client)
     accounting = _accounting_works(client)
-    _queue_answers(client)
+    with suppress(ClusterError):  # it answers nothing: the client learns whether squeue is for us
+        client.run("squeue", "--me", "-h", "-o", "%i")
+    # What a batch script starts with.
+    inherited = {name: client.env[name] for name in exported(site, client.env)} | dict(site.env_set)
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
         limits={name: config[name] for name in _LIMITS.split() if name in config},
@@ -79,15 +82,9 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
         warnings=(
             *_warnings(site, config, partitions),
             *client.forbidden.values(),
-            *rehearse(site, _inherited(site, client)),
+            *rehearse(site, inherited),
         ),
     )
-
-
-def _inherited(site: SiteProfile, client: SlurmClient) -> dict[str, str]:
-    """The environment that a batch script starts with."""
-    env = client.env
-    return {name: env[name] for name in exported(site, env)} | dict(site.env_set)
 
 
 def several_gpu_types(site: SiteProfile, partitions: tuple[Partition, ...]) -> str | None:
@@ -163,12 +160,6 @@ def _objection(text: str) -> str:
     message = ": ".join(words).removeprefix("allocation failure: ")
     field = batch.refusal("\n".join(words))
     return f"{f'cluster.{field}: ' if field else ''}{message}{batch.sites_words(said, words)}"
-
-
-def _queue_answers(client: SlurmClient) -> None:
-    """Ask for nothing, so that the client knows whether squeue is for us."""
-    with suppress(ClusterError):
-        client.run("squeue", "--me", "-h", "-o", "%i")
 
 
 def _accounting_works(client: SlurmClient) -> bool:

@@ -22,12 +22,12 @@ from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refus
 from perfsweep.slurm.journal import Journal, Submission, Verdict
 from perfsweep.slurm.observation import (
     Answer,
-    FailedNodes,
     Inquiry,
     Key,
     Observer,
     RecordFiles,
     SteadyClock,
+    failed_nodes,
     output_file,
 )
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
@@ -384,16 +384,16 @@ class SlurmExecutor(Executor):
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        failed = FailedNodes()
+        nodes, without = (), ""
         if end in (End.NODE_FAIL, End.UNFIT) and isinstance(seen, Sighting):
-            failed = FailedNodes.of(self._client, seen)
-        self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
+            nodes, without = failed_nodes(self._client, seen)
+        self.journal.ended(submission, index, Verdict(end, action, note), nodes)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
             times = self.journal.tries[name][end]
             one_by_one = (
                 f"; {times} arms are lost to it: {RULES[end].remedy}" if end is End.OOM and times > 1 else ""
             )
-            self._say(f"{name}: {standing.note}; submitting it again{failed.words}{one_by_one}")
+            self._say(f"{name}: {standing.note}; submitting it again{without}{one_by_one}")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:

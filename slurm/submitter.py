@@ -237,10 +237,8 @@ class Submitter:
     def _chunk(self) -> int:
         if self._largest is None:
             allowed = self._client.config().get("MaxArraySize", "")
-            self._largest = min(
-                self._site.max_array,
-                int(allowed) if allowed.isdigit() and int(allowed) > 0 else self._site.max_array,
-            )
+            most = int(allowed) if allowed.isdigit() else 0
+            self._largest = min(self._site.max_array, most or self._site.max_array)
         return self._largest
 
     def _write_jobs(self, token: str, jobs: Sequence[Job]) -> None:

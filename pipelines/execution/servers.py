@@ -100,21 +100,16 @@ class Servers:
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
-        if self._served >= self._lasts and (self._must_renew() or self._is_ready()):
+        # Intervals need at least two servers: the first never has more than half of the planned rounds. Where
+        # no core was left for the next one to import ahead, it begins now.
+        must = not self._draws and self._served >= self._sweep.measure.rounds // 2
+        if self._served >= self._lasts and (must or self._ahead is None or self._ahead.imported()):
             self._draws, self._served = self._draws + 1, 0
             self._renew()
         self.complete()
         if self._learning and self._cache_dir:
             self.starter_of(self._cache_dir)  # nothing compiles while arms are timed
         self._served, self._begun = self._served + 1, self._begun + 1
-
-    def _must_renew(self) -> bool:
-        """Whether one server would have most of the planned rounds: intervals need at least two."""
-        return not self._draws and self._served >= self._sweep.measure.rounds // 2
-
-    def _is_ready(self) -> bool:
-        """Whether the next server has imported; without a core for it, it begins now."""
-        return self._ahead is None or self._ahead.imported()
 
     def import_ahead(self, cores: Collection[int]) -> None:
         """Let the next server import, on these cores alone; without effect where no other is to come."""

@@ -161,8 +161,7 @@ def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
         waiting = {child.handle: child for child in children}
         while waiting:
             if (now := time.monotonic()) >= deadline:
-                late = f"did not end within {timeout_s:g} s"
-                return Termination(Outcome.TIMEOUT, Failure(type="Timeout", message=late))
+                return _late(timeout_s)
             silent = min(waiting.values(), key=lambda child: child.silent_at)
             ready = connection.wait(list(waiting), timeout=max(0.0, min(deadline, silent.silent_at) - now))
             if not ready and time.monotonic() >= silent.silent_at:
@@ -204,10 +203,14 @@ def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termin
                 return child.termination(oom_kills)
         if not ready:
             end(children)
-            return Termination(
-                Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
-            )
+            return _late(timeout_s)
     return [replies[child.pid] for child in children]
+
+
+def _late(timeout_s: float) -> Termination:
+    return Termination(
+        Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
+    )
 
 
 def end(children: Sequence[Child]) -> None:
