@@ -26,6 +26,7 @@ from perfsweep.pipelines.locks import OTHER, holding
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.units import few
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.user_environment import INTERPRETER
 
@@ -326,9 +327,4 @@ def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
         texts = [
             f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
         ]
-        yield f"packages that differ between environments: {_some(texts, 6)}"
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+        yield f"packages that differ between environments: {few(texts, most=6)}"

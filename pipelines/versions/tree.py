@@ -11,8 +11,9 @@ from pathlib import Path
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.units import few
 from perfsweep.pipelines.versions import patched
-from perfsweep.pipelines.versions.environments import _some, environment_lines
+from perfsweep.pipelines.versions.environments import environment_lines
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
 from perfsweep.workloads.api import Parity
 from perfsweep.workloads.errors import ConfigError
@@ -177,12 +178,12 @@ def notices(every: Sequence[Version]) -> Iterator[str]:
     repository = Repository(Path(versions[0].repository))
     if differing := _differing([_data(repository, version.commit) for version in versions]):
         yield (
-            f"{_some(differing)}: no code, and not the same in all versions; a trial that reads such a file"
-            " finds the checkout's, whichever version it runs"
+            f"{few(differing, most=3)}: no code, and not the same in all versions; a trial that reads such a"
+            " file finds the checkout's, whichever version it runs"
         )
     heads = [version.commit or "HEAD" for version in versions]
     if modules := {path for head in heads for path in submodules(repository.entries(head))}:
-        yield f"{_some(sorted(modules))}: submodules, of which all versions import what is checked out"
+        yield f"{few(sorted(modules), most=3)}: submodules, of which all versions import what is checked out"
 
 
 def _data(repository: Repository, commit: str | None) -> dict[str, str]:
