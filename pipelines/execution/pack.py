@@ -25,7 +25,7 @@ from perfsweep.pipelines.execution.endings import record_of
 from perfsweep.pipelines.execution.generation import MEMORY_SHARE, Begun, Generation, Trial
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
-from perfsweep.pipelines.execution.missing_trials import ONCE, Asked
+from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
 from perfsweep.pipelines.execution.spawn import ServerLost, Starter, end, fix_imports, wait
@@ -184,9 +184,12 @@ class PackRun:
         done: set[tuple[str, int]] = set()
         while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
             self._untimed(
-                Asked(self.manifest.arm(arm), Kind.EVIDENCE, offset)
-                for arm, offset in left
-                if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
+                Kind.EVIDENCE,
+                (
+                    (arm, offset, {})
+                    for arm, offset in left
+                    if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
+                ),
             )
             done.update(left)
 
@@ -203,22 +206,24 @@ class PackRun:
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
-            self._untimed(
-                Asked(self.manifest.arm(one.arm), Kind.COURSE, one.seed, {"numbers_at": one.at})
-                for one in left
-            )
+            self._untimed(Kind.COURSE, ((one.arm, one.seed, {"numbers_at": one.at}) for one in left))
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a repeated trial needs its own folder
 
-    def _untimed(self, asked: Iterable[Asked]) -> None:
-        """Run trials whose times do not count, as many at once as cores and memory allow."""
+    def _untimed(self, kind: Kind, asked: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
+        """Run trials whose times do not count, as many at once as cores and memory allow.
+
+        Each is asked for by its arm, its seed, and further fields of its spec.
+        """
         left = [*asked]
         while left:
             some = left[: self._at_once()]
             del left[: len(some)]
             begun: list[Begun] = []
             try:
-                begun += (self._begin(one.arm, one.kind, None, one.seed, **one.own) for one in some)
+                begun += (
+                    self._begin(self.manifest.arm(arm), kind, None, seed, **own) for arm, seed, own in some
+                )
                 for one in begun:
                     self._finish(one)
                     self.advanced = True

@@ -135,7 +135,8 @@ def evidence_trial(
         found |= beat_of(workload, clock_of(workload, device), spec.world)
     if spec.world == 1 and (own or states is None):
         _look_for_end(workload, spec, iteration_ns)
-    return found | {"quantities": {**found.get("quantities", {}), **_length(workload)}}
+    length = {} if workload.length is None else {"length": float(workload.length)}
+    return found | {"quantities": {**found.get("quantities", {}), **length}}
 
 
 def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None) -> None:
@@ -148,10 +149,6 @@ def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None)
             if workload.length is None:
                 raise
             return
-
-
-def _length(workload: Workload) -> dict[str, float]:
-    return {} if workload.length is None else {"length": float(workload.length)}
 
 
 def course_trial(

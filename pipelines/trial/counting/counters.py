@@ -154,14 +154,11 @@ def _belongs_to_parameter(tensor: Any) -> bool:
 
 
 class CountingGc:
-    """Counts runs of Python's collector while entered, and their time.
-
-    `ns_by_generation` holds the time of each generation; the oldest one walks everything that is alive.
-    """
+    """Counts runs of Python's collector while entered, and their time."""
 
     def __init__(self) -> None:
         self.collections = [0, 0, 0]
-        self.ns_by_generation = [0, 0, 0]
+        self.spent_ns = 0
         self._started_ns = 0
 
     def __enter__(self) -> CountingGc:
@@ -176,7 +173,7 @@ class CountingGc:
             self._started_ns = time.perf_counter_ns()
         elif self._started_ns:  # else entered inside a collection: its start was not seen
             self.collections[info["generation"]] += 1
-            self.ns_by_generation[info["generation"]] += time.perf_counter_ns() - self._started_ns
+            self.spent_ns += time.perf_counter_ns() - self._started_ns
             self._started_ns = 0
 
     def result(self) -> dict[str, float | None]:
@@ -184,7 +181,7 @@ class CountingGc:
         return {
             "gc_collections": float(sum(self.collections)),
             "gc_full_collections": float(self.collections[-1]),
-            "gc_ns": float(sum(self.ns_by_generation)),
+            "gc_ns": float(self.spent_ns),
         }
 
 

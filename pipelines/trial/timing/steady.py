@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.ma
@@ -225,16 +226,14 @@ def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> 
     return Warm([spent_ns], True, loaded, steps)
 
 
+@dataclass(frozen=True)
 class Warm:
     """How warm-up went: its iterations, or one job of so many steps."""
 
-    def __init__(
-        self, walls_ns: list[int], settled: bool, loaded: tuple[Gpu, ...] = (), job_steps: int = 0
-    ) -> None:
-        self.walls_ns = walls_ns
-        self.settled = settled
-        self.loaded = loaded
-        self.job_steps = job_steps
+    walls_ns: list[int]
+    settled: bool
+    loaded: tuple[Gpu, ...] = ()
+    job_steps: int = 0
 
     @property
     def step_ns(self) -> int:
