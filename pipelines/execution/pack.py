@@ -58,7 +58,7 @@ from perfsweep.pipelines.store.writers import Superseded, at_work, claim, stop_i
 from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
-from perfsweep.pipelines.versions import environments
+from perfsweep.pipelines.versions import tree
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Declaration
@@ -358,7 +358,7 @@ class PackRun:
         if version.environment is None:
             return sources
         path = os.environ["PYTHONPATH"].split(os.pathsep)  # as `fix_imports` left it
-        return {**sources, **environments.variables(version.environment, code, path)}
+        return {**sources, **tree.variables(version.environment, code, path)}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         return self._finish(self._begin(arm, kind, number, replicate, **own))

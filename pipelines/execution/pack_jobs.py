@@ -69,20 +69,10 @@ def _job(
     env: dict[str, str],
 ) -> Job:
     name = shared_job.name_of(packs)
-    module = (
-        "perfsweep.pipelines.execution.pack"
-        if len(packs) == 1
-        else "perfsweep.pipelines.execution.shared_job"
-    )
-    command = (
-        sys.executable,
-        "-m",
-        "perfsweep.pipelines.own_code",
-        module,
-        str(folder.path.absolute()),
-        name,
-        *retry,
-    )
+    one, several = "perfsweep.pipelines.execution.pack", "perfsweep.pipelines.execution.shared_job"
+    module = one if len(packs) == 1 else several
+    own_code = ("perfsweep.pipelines.own_code", module)
+    command = (sys.executable, "-m", *own_code, str(folder.path.absolute()), name, *retry)
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
     largest = Shape.of(cluster, max(ranks), own)

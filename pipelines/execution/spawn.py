@@ -129,16 +129,10 @@ class Exec:
         """Start one rank of a trial on this node."""
         ours, theirs = multiprocessing.Pipe() if stay else (None, None)
         inherited = [theirs.fileno()] if theirs else []
+        words = [self._module, str(spec_file), str(rank), *map(str, inherited)]
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [
-                    interpreter_of(variables),
-                    "-m",
-                    self._module,
-                    str(spec_file),
-                    str(rank),
-                    *map(str, inherited),
-                ],
+                [interpreter_of(variables), "-m", *words],
                 env={**os.environ, **changed(os.environ, variables)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -268,7 +268,7 @@ class Cast:
         own = code_snapshot.sources_env(folder, "code")
         if environment and copies:
             ours = [str(code_snapshot.latest(copies)), *import_path, *version_look.python_path()]
-            own |= environments.variables(environment, copies, ours)
+            own |= tree.variables(environment, copies, ours)
         return version_look.ask(question, folder, own, import_path)
 
     def _without(self, levels: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Environments as versions: the name that a user gives, and its interpreter; found, or built here; and used.
+"""Environments as versions: the name that a user gives, and its interpreter; found, or built here.
 
 Environments of locked packages are built once by uv or pip into a cache, which later sweeps take them from.
 Such a one is named by a digest of all that was asked for, and of the Python that it is for. Its last file
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shlex
 import shutil
@@ -17,18 +16,16 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.locks import OTHER, holding
-from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.pipelines.units import few
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.user_environment import INTERPRETER
 
 OLDEST_PYTHON = (3, 11)
 """What measures is written for it."""
@@ -279,28 +276,6 @@ def _reason(*outputs: str) -> str:
     said = " ".join(marked[-1:] or lines[-6:]).replace("╰─▶", "").replace("×", "")
     text = " ".join(said.split())
     return text if len(text) <= _SAID else f"{text[:_SAID]} ..."
-
-
-def variables(environment: Environment, code_dir: Path, import_path: Iterable[str]) -> dict[str, str]:
-    """List the variables that a process of an environment starts with, its interpreter among them.
-
-    What a program of the user's starts by name is found in the environment too, as if it were activated.
-
-    Parameters
-    ----------
-    code_dir : holds the libraries of `code_snapshot.take_libraries`
-    import_path : folders to import from before what is installed, ours first
-    """
-    libraries = map(str, code_snapshot.libraries(code_dir, environment.abi))
-    path = [*import_path, *libraries]
-    programs = [str(Path(environment.interpreter).parent), os.environ.get("PATH", os.defpath)]
-    is_venv = Path(environment.prefix, "pyvenv.cfg").exists()
-    return {
-        INTERPRETER: environment.interpreter,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, path))),
-        "PATH": os.pathsep.join(programs),
-        "VIRTUAL_ENV": environment.prefix if is_venv else "",
-    }
 
 
 ENVIRONMENT = "environment"

@@ -1,4 +1,4 @@
-"""The code of a version: files of a commit, or of the checkout, kept in the sweep for trials to import."""
+"""What trials of a version run: files of a commit, or of the checkout, kept in the sweep; its environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.pipelines.units import few
 from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.environments import environment_lines
@@ -20,6 +20,7 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.imports import OURS, PACKAGE
 from perfsweep.workloads.registry import CODE
 from perfsweep.workloads.snapshot import Snapshot
+from perfsweep.workloads.user_environment import INTERPRETER
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,32 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
             " planned; start the same command again"
         )
     export(found, place)
+
+
+def variables(environment: Environment, code_dir: Path, import_path: Iterable[str]) -> dict[str, str]:
+    """List the variables that a process of an environment starts with, its interpreter among them.
+
+    What a program of the user's starts by name is found in the environment too, as if it were activated.
+
+    Parameters
+    ----------
+    code_dir : holds the libraries of `code_snapshot.take_libraries`
+    import_path : folders to import from before what is installed, ours first
+    """
+    from perfsweep.pipelines.store import (
+        code_snapshot,
+    )  # which a comparison, that names environments, needs not
+
+    libraries = map(str, code_snapshot.libraries(code_dir, environment.abi))
+    path = [*import_path, *libraries]
+    programs = [str(Path(environment.interpreter).parent), os.environ.get("PATH", os.defpath)]
+    is_venv = Path(environment.prefix, "pyvenv.cfg").exists()
+    return {
+        INTERPRETER: environment.interpreter,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, path))),
+        "PATH": os.pathsep.join(programs),
+        "VIRTUAL_ENV": environment.prefix if is_venv else "",
+    }
 
 
 _PROSE = (".md", ".rst")
