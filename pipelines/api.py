@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -18,9 +18,8 @@ from perfsweep.pipelines.config.tracking import CHOSEN_SERVER, contradictions, f
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.missing_trials import beside_rounds
-from perfsweep.pipelines.measured.sweeps import Planned, Sweep
+from perfsweep.pipelines.measured.sweeps import Planned, Sweep, Watch, watch_here
 from perfsweep.pipelines.measured.together import second_sweep
-from perfsweep.pipelines.measured.watch import Watch, watch_here
 from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing
@@ -28,10 +27,10 @@ from perfsweep.pipelines.report.notebook import Comparison
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.options import ReportConfig
-from perfsweep.pipelines.store.records import Pack, SweepFolder, opened
+from perfsweep.pipelines.store.records import SweepFolder, opened
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.versions.tree import notices as version_notices
-from perfsweep.slurm import executors
+from perfsweep.slurm.jobs import executor_class
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def plan(command: SweepCommand, config_text: str) -> Planned:
     if here.type == "cuda" and not place.remote:
         environment.refuse_old_driver()  # on other machines packs check it
     device = executor_choice.planning_device(cluster, place, here)
-    warnings = executors.find(place.executor).warnings(cluster)
+    warnings = executor_class(place.executor).warnings(cluster)
     manifest = planning.make_plan(command, device)
     notices = [place.line, crowded, *warnings, *version_notices(manifest.sweep.versions)]
     notices += prepare_tracking(command)
@@ -93,9 +92,15 @@ def measure(planned: Planned, watch: Watch | None = None) -> dict[str, str]:
         watch.begins(planned, unfinished)
         lacking = planned.untested() | beside_rounds(folder, manifest, planned.command.retry)
         packs = [pack for pack in manifest.packs if unfinished[pack.id] or pack.id in lacking]
-        if not packs:
-            launch.settle(folder, manifest, planned.command.cluster, watch.notice)
-        broken = _launched(planned, packs, unfinished, watch) if packs else {}
+        command, broken = planned.command, {}
+        if packs:
+            with watch.trials(planned, unfinished) as hear:
+                broken = launch.launch(
+                    *(folder, manifest, packs, command.cluster, planned.device, tuple(command.retry)),
+                    *(hear, watch.notice, watch.counts),
+                )
+        else:
+            launch.settle(folder, manifest, command.cluster, watch.notice)
         submitted.tidy(folder)
     return broken
 
@@ -115,26 +120,6 @@ def measure_together(planned: Planned, watch: Watch | None = None) -> dict[str, 
         watch.notice(f"the winners are not measured together: {error}")
         return {}
     return measure(second, watch)
-
-
-def _launched(
-    planned: Planned, packs: list[Pack], unfinished: Mapping[str, int], watch: Watch
-) -> dict[str, str]:
-    """Run packs to their end; returns the packs that ended early, each with the end of its log."""
-    command, sweep = planned.command, planned.sweep
-    with watch.trials(planned, unfinished) as hear:
-        done = launch.launch(
-            sweep.folder,
-            sweep.manifest,
-            packs,
-            command.cluster,
-            planned.device,
-            tuple(command.retry),
-            hear,
-            watch.notice,
-            watch.counts,
-        )
-    return done.broken
 
 
 def prepare_tracking(command: SweepCommand) -> list[str]:

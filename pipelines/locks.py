@@ -63,11 +63,10 @@ def _replace(file: Path) -> bool:
 def _create(file: Path) -> bool:
     """Create a file that names us in one step; False where it is there already."""
     try:
-        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        with file.open("x") as out:
+            out.write(our_name())
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w") as out:
-        out.write(our_name())
     return True
 
 

@@ -58,10 +58,10 @@ NAMED = 5
 """Things that a sentence names; the tables have the rest."""
 
 
-def few(names: Sequence[str], what: str = "") -> str:
+def few(names: Sequence[str], what: str = "", most: int = NAMED) -> str:
     """Name some things, and count the rest: ``a, b, c, d, e and 2 more packs``."""
-    more = " ".join(filter(None, [f" and {len(names) - NAMED} more", what]))
-    return ", ".join(names[:NAMED]) + more * (len(names) > NAMED)
+    more = " ".join(filter(None, [f" and {len(names) - most} more", what]))
+    return ", ".join(names[:most]) + more * (len(names) > most)
 
 
 def megabytes_more(difference: float | None) -> str:

@@ -21,16 +21,7 @@ from perfsweep.slurm.journal import Journal
 from perfsweep.slurm.site import Shape, SiteProfile, exported
 from perfsweep.slurm.submitter import Submitter
 
-_LIMITS = (
-    "MaxArraySize",
-    "MaxJobCount",
-    "MinJobAge",
-    "KillWait",
-    "JobRequeue",
-    "PreemptType",
-    "PreemptMode",
-    "SelectType",
-)
+_LIMITS = "MaxArraySize MaxJobCount MinJobAge KillWait JobRequeue PreemptType PreemptMode SelectType"
 _PARTITION_FIELDS = "%P|%a|%l|%D|%T|%c|%m|%G|%f"
 UNLIMITED = ("UNLIMITED", "infinite")
 
@@ -77,10 +68,13 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
     partitions = partitions_of(client)
     accepted, refused = _test_submission(site, client)
     accounting = _accounting_works(client)
-    _queue_answers(client)
+    with suppress(ClusterError):  # it answers nothing: the client learns whether squeue is for us
+        client.run("squeue", "--me", "-h", "-o", "%i")
+    # What a batch script starts with.
+    inherited = {name: client.env[name] for name in exported(site, client.env)} | dict(site.env_set)
     return Diagnosis(
         version=config.get("SLURM_VERSION", "unknown"),
-        limits={name: config[name] for name in _LIMITS if name in config},
+        limits={name: config[name] for name in _LIMITS.split() if name in config},
         partitions=partitions,
         accounting=accounting,
         accepted=accepted,
@@ -88,15 +82,9 @@ def diagnose(site: SiteProfile, conf: str | None) -> Diagnosis:
         warnings=(
             *_warnings(site, config, partitions),
             *client.forbidden.values(),
-            *rehearse(site, _inherited(site, client)),
+            *rehearse(site, inherited),
         ),
     )
-
-
-def _inherited(site: SiteProfile, client: SlurmClient) -> dict[str, str]:
-    """The environment that a batch script starts with."""
-    env = client.env
-    return {name: env[name] for name in exported(site, env)} | dict(site.env_set)
 
 
 def several_gpu_types(site: SiteProfile, partitions: tuple[Partition, ...]) -> str | None:
@@ -174,12 +162,6 @@ def _objection(text: str) -> str:
     return f"{f'cluster.{field}: ' if field else ''}{message}{batch.sites_words(said, words)}"
 
 
-def _queue_answers(client: SlurmClient) -> None:
-    """Ask for nothing, so that the client knows whether squeue is for us."""
-    with suppress(ClusterError):
-        client.run("squeue", "--me", "-h", "-o", "%i")
-
-
 def _accounting_works(client: SlurmClient) -> bool:
     try:
         client.run("sacct", "-X", "-n", "-S", "now")
@@ -210,19 +192,7 @@ def _warnings(site: SiteProfile, config: dict[str, str], partitions: tuple[Parti
 
 TIMEOUT_S = 60.0
 
-_HARMLESS = (
-    "module",
-    "ml",
-    "source",
-    ".",
-    "export",
-    "unset",
-    "conda",
-    "mamba",
-    "micromamba",
-    "spack",
-    "ulimit",
-)
+_HARMLESS = "module ml source . export unset conda mamba micromamba spack ulimit"
 """Words that a line may begin with to be tried: it changes the shell, and nothing on a disk."""
 
 _STARTED = "perfsweep: Python starts"
@@ -265,7 +235,7 @@ def _harmless(lines: list[str]) -> list[str]:
     for line in lines:
         words = line.split()
         plain = not any(sign in line for sign in (";", "&", "|", ">", "`", "$(", "SLURM_"))
-        if not words or words[0] not in _HARMLESS or not plain:
+        if not words or words[0] not in _HARMLESS.split() or not plain:
             break
         kept.append(line)
     return kept

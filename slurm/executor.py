@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +22,12 @@ from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, Refus
 from perfsweep.slurm.journal import Journal, Submission, Verdict
 from perfsweep.slurm.observation import (
     Answer,
-    FailedNodes,
     Inquiry,
     Key,
     Observer,
     RecordFiles,
     SteadyClock,
+    failed_nodes,
     output_file,
 )
 from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
@@ -42,52 +42,32 @@ LOOK_S = 5.0
 
 
 class SlurmExecutor(Executor):
-    """Follows the arrays of one sweep.
-
-    Parameters
-    ----------
-    advanced : told a job's name and how a try of it ended, says whether that try left more finished than it
-        found
-    say : takes sentences for the person who watches
-    forgiven : ends that a user wants to be tried again however often they were
-    """
+    """Follows the arrays of one sweep: the journal is in its folder, and nodes run its snapshot."""
 
     remote = True
 
-    def __init__(
-        self,
-        site: SiteProfile,
-        submitter: Submitter,
-        client: SlurmClient,
-        journal: Journal,
-        advanced: Callable[[str, End], bool] = lambda name, end: False,
-        say: Callable[[str], None] = lambda text: None,
-        clock: Callable[[], float] = time.time,
-        forgiven: Collection[End] = (),
-    ) -> None:
-        self.journal = journal
-        self._inquiry = Inquiry(client, journal, say, lambda: self._clock())
-        self._forgiven = forgiven
-        self._site, self._submitter, self._client = site, submitter, client
-        self._advanced, self._say, self._clock = advanced, say, clock
+    def __init__(self, context: ExecutorContext) -> None:
+        site = context.site
+        self._site, self._client, self._clock = site, SlurmClient(site.slurm_conf), SteadyClock()
+        self._advanced, self._say, self._forgiven = context.advanced, context.say, context.forgiven
+        self.journal = Journal(context.folder / JOURNAL)
+        self._inquiry = Inquiry(self._client, self.journal, self._say, lambda: self._clock())
+        self._submitter = Submitter(
+            *(site, context.folder / SUBMISSIONS, context.name, context.code),
+            *(self._client, self.journal, self._clock, context.digest),
+        )
         self._jobs: dict[str, Job] = {}
         self._waiting: deque[Job] = deque()
         self._standings: dict[Key, Standing] = {}
         self._interval_s, self._next_poll, self._next_look = site.poll_min_s, 0.0, 0.0
         self._deaf = False
-        self._records = RecordFiles(submitter.folder)
-        self._observer = Observer(submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
+        self._records = RecordFiles(self._submitter.folder)
+        self._observer = Observer(self._submitter.folder, Patience(site.fs_delay_s, site.heartbeat_s))
 
     @classmethod
     def of(cls, context: ExecutorContext) -> SlurmExecutor:
-        """Make one whose journal is in the sweep's folder and whose nodes run the snapshot."""
-        site, client = context.site, SlurmClient(context.site.slurm_conf)
-        journal = Journal(context.folder / JOURNAL)
-        files, clock = context.folder / SUBMISSIONS, SteadyClock()
-        submitter = Submitter(site, files, context.name, context.code, client, journal, clock, context.digest)
-        return cls(
-            site, submitter, client, journal, context.advanced, context.say, clock, forgiven=context.forgiven
-        )
+        """Make one for a sweep."""
+        return cls(context)
 
     @classmethod
     def refusal(cls, site: SiteProfile, environ: Mapping[str, str]) -> Refusal | None:
@@ -404,16 +384,16 @@ class SlurmExecutor(Executor):
         note = standing.note
         if action is Action.FINAL and end in RULES and RULES[end].remedy:
             note = f"{note}: {RULES[end].remedy}"
-        failed = FailedNodes()
+        nodes, without = (), ""
         if end in (End.NODE_FAIL, End.UNFIT) and isinstance(seen, Sighting):
-            failed = FailedNodes.of(self._client, seen)
-        self.journal.ended(submission, index, Verdict(end, action, note), failed.names)
+            nodes, without = failed_nodes(self._client, seen)
+        self.journal.ended(submission, index, Verdict(end, action, note), nodes)
         if action is Action.RETRY and name in self._jobs and name not in self.journal.open_names():
             times = self.journal.tries[name][end]
             one_by_one = (
                 f"; {times} arms are lost to it: {RULES[end].remedy}" if end is End.OOM and times > 1 else ""
             )
-            self._say(f"{name}: {standing.note}; submitting it again{failed.words}{one_by_one}")
+            self._say(f"{name}: {standing.note}; submitting it again{without}{one_by_one}")
             self._waiting.append(self._jobs[name])
 
     def _submit_waiting(self) -> None:

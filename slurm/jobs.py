@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,3 +178,18 @@ class Executor(ABC):
     def submit_last(self, job: Job) -> None:
         """Submit a job that starts when everything submitted so far has ended, unless one waits already."""
         return
+
+
+EXECUTORS = {
+    "slurm": "perfsweep.slurm.executor:SlurmExecutor",
+    "local": "perfsweep.slurm.local:LocalExecutor",
+    "inprocess": "perfsweep.slurm.local:InProcessExecutor",
+}
+"""Classes by the name that `cluster.executor` takes, imported when they are used; `auto` takes the first that
+does not refuse."""
+
+
+def executor_class(name: str) -> type[Executor]:
+    """Import the executor called `name`."""
+    module, _, cls = EXECUTORS[name].partition(":")
+    return getattr(importlib.import_module(module), cls)

@@ -13,7 +13,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from perfsweep.slurm.client import Forbidden, NoAccounting, Sighting, SlurmClient, Unreachable
@@ -229,9 +229,10 @@ class Observer:
 
     def _alive_at(self, token: str, index: int, now: float) -> float | None:
         """When a sign of life was first seen as it is, by our clock: nodes and file systems go by theirs."""
-        beat = last_beat(self._folder / token, index)
-        if beat is None:
-            return None
+        try:
+            beat = (self._folder / token / f"{index}.beat").stat().st_mtime
+        except OSError:
+            return None  # before the first
         if self._beats.get((token, index), (None, now))[0] != beat:
             self._beats[token, index] = beat, now
         return self._beats[token, index][1]
@@ -298,14 +299,6 @@ class RecordFiles:
         return True
 
 
-def last_beat(folder: Path, index: int) -> float | None:
-    """Find when an element gave its last sign of life, by the file system's clock; None before the first."""
-    try:
-        return (folder / f"{index}.beat").stat().st_mtime
-    except OSError:
-        return None
-
-
 def tail_of(output: Path) -> str | None:
     """Read the end of what Slurm's batch script printed; None where there is no such file."""
     try:
@@ -331,34 +324,22 @@ def _exit_record(file: Path) -> ExitRecord | None:
         return None  # not ours, or not whole yet
 
 
-@dataclass(frozen=True)
-class FailedNodes:
-    """Nodes that a job is tried again without; not `known`: any of them may be the one that failed."""
+def failed_nodes(client: SlurmClient, seen: Sighting) -> tuple[tuple[str, ...], str]:
+    """Nodes of an element that a job is tried again without, all where Slurm does not say which failed.
 
-    names: tuple[str, ...] = ()
-    known: bool = True
-
-    @classmethod
-    def of(cls, client: SlurmClient, seen: Sighting) -> FailedNodes:
-        """Find out which nodes of an element failed under it; all where Slurm does not say."""
-        if not seen.node:
-            return cls()
-        if not any(sign in seen.node for sign in "[,"):
-            return cls((seen.node,))
+    The words are what the user should know about it, after a sentence; empty where no node failed.
+    """
+    if not seen.node:
+        return (), ""
+    names, known = (seen.node,), True
+    if any(sign in seen.node for sign in "[,"):
         try:
             failed = client.out_of_service(seen.job_id, seen.node)
-            every = client.hostnames(seen.node)
+            names, known = tuple(failed or client.hostnames(seen.node)), bool(failed)
         except ClusterError:
-            return cls((seen.node,), known=False)
-        return cls(tuple(failed or every), known=bool(failed))
-
-    @property
-    def words(self) -> str:
-        """What the user should know about it, after a sentence; empty where no node failed."""
-        if not self.names:
-            return ""
-        why = "" if self.known else ": Slurm does not say which of its nodes failed"
-        return f", without {' and '.join(self.names)}{why}"
+            known = False
+    why = "" if known else ": Slurm does not say which of its nodes failed"
+    return names, f", without {' and '.join(names)}{why}"
 
 
 class SteadyClock:

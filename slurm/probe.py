@@ -84,7 +84,8 @@ def probe(
             f"runs={runs} cannot be written ({error.strerror}): choose another folder that nodes see"
         ) from error
     try:
-        return judged(site, runs, _run(_short(site), folder, {"modules": modules, "url": url}, say))
+        probed = _run(_short(site), folder, {"modules": modules, "url": url}, say)
+        return list(judged(site, runs, probed))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -139,12 +140,8 @@ def _followed(executor: SlurmExecutor, say: Callable[[str], None]) -> str:
     return executor.notes().get("probe", "")
 
 
-def judged(site: SiteProfile, runs: Path, probed: Probed) -> list[Finding]:
+def judged(site: SiteProfile, runs: Path, probed: Probed) -> Iterator[Finding]:
     """Hold what came of the job against the profile."""
-    return list(_findings(site, runs, probed))
-
-
-def _findings(site: SiteProfile, runs: Path, probed: Probed) -> Iterator[Finding]:
     facts = probed.facts
     folder = f"a node wrote into {runs}"
     if facts is None and probed.output is None:

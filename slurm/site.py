@@ -18,37 +18,16 @@ GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
 CPU_FLAGS = ("cpus-per-task", "cpus-per-gpu")
 
-ALWAYS_EXPORTED = (
-    *(
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LC_ALL",
-        "TZ",
-        "TMPDIR",
-        "LD_LIBRARY_PATH",
-        "SLURM_CONF",
-    ),
-    *(
-        "MODULEPATH",
-        "MODULESHOME",
-        "LMOD_CMD",
-        "BASH_ENV",
-        "CONDA_PREFIX",
-        "CONDA_EXE",
-        "VIRTUAL_ENV",
-        "CUDA_HOME",
-    ),
-    *("HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "WANDB_MODE", "WANDB_BASE_URL", "PYTHONDONTWRITEBYTECODE"),
-    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),  # the way out, for tracking=online
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
-)
-"""Variables a job inherits where they are set; everything else, secrets above all, stays with the submitter.
-"""
+_EXPORTED = """
+    PATH HOME USER LOGNAME SHELL LANG LC_ALL TZ TMPDIR LD_LIBRARY_PATH SLURM_CONF
+    MODULEPATH MODULESHOME LMOD_CMD BASH_ENV CONDA_PREFIX CONDA_EXE VIRTUAL_ENV CUDA_HOME
+    HF_HOME TORCH_HOME XDG_CACHE_HOME WANDB_MODE WANDB_BASE_URL PYTHONDONTWRITEBYTECODE
+    http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS"""
+
+ALWAYS_EXPORTED = tuple(_EXPORTED.split())
+"""Variables a job inherits where they are set, proxies and certificates for tracking=online among them;
+everything else, secrets above all, stays with the submitter."""
 
 PLAIN_OPTIONS = ("partition", "qos", "account", "constraint", "exclude", "nodelist", "reservation", "wckey")
 """Fields of a profile that are sbatch options of the same name."""

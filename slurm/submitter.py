@@ -8,7 +8,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -237,10 +237,8 @@ class Submitter:
     def _chunk(self) -> int:
         if self._largest is None:
             allowed = self._client.config().get("MaxArraySize", "")
-            self._largest = min(
-                self._site.max_array,
-                int(allowed) if allowed.isdigit() and int(allowed) > 0 else self._site.max_array,
-            )
+            most = int(allowed) if allowed.isdigit() else 0
+            self._largest = min(self._site.max_array, most or self._site.max_array)
         return self._largest
 
     def _write_jobs(self, token: str, jobs: Sequence[Job]) -> None:
@@ -251,17 +249,7 @@ class Submitter:
             "heartbeat_s": self._site.heartbeat_s,
             "code": str(self._code.absolute()),
             "digest": self._digest,
-            "jobs": [
-                {
-                    "name": j.name,
-                    "command": _portable(j),
-                    "env": dict(j.env),
-                    "log": str(j.log.absolute()),
-                    "ranks": j.ranks,
-                    "resources": dict(j.resources),
-                }
-                for j in jobs
-            ],
+            "jobs": [asdict(j) | {"command": _portable(j), "log": str(j.log.absolute())} for j in jobs],
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_environment()
@@ -288,13 +276,8 @@ class Submitter:
                 rows = json.loads(self.jobs_file(token).read_text())["jobs"]
             except (OSError, ValueError, KeyError):
                 continue  # a submitter died before it could write the file: nothing was handed over
-            found |= {
-                r["name"]: Job(
-                    *(r["name"], tuple(r["command"]), Path(r["log"])),
-                    *(r["env"], r["ranks"], r.get("resources", {})),
-                )
-                for r in rows
-            }
+            kept = (row | {"command": tuple(row["command"]), "log": Path(row["log"])} for row in rows)
+            found |= {row["name"]: Job(**row) for row in kept}
         return list(found.values())
 
     def jobs_file(self, token: str) -> Path:

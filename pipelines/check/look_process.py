@@ -21,7 +21,7 @@ from perfsweep.pipelines.check import ANSWER, COMPARED
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
 from perfsweep.pipelines.trial.failures import classify
-from perfsweep.pipelines.trial.fork_server import by_itself
+from perfsweep.pipelines.trial.parent import by_itself
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.untimed import begin_evidence
 from perfsweep.workloads.api import NullClock

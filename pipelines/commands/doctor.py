@@ -22,10 +22,9 @@ from perfsweep.pipelines.gpu_check.answer import Answer, Line, Verdict
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.terminal import console_here, whole_table
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.slurm import executors
 from perfsweep.slurm.diagnosis import Diagnosis, diagnose
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import ExecutorContext, Job, JobState, executor_class
 from perfsweep.slurm.probe import probe
 from perfsweep.slurm.site import Shape
 from perfsweep.workloads.errors import RecordError
@@ -157,15 +156,15 @@ def _conclude(console: Console, found: Answer, file: Path) -> None:
 
 def _elsewhere(console: Console, folder: Path, cluster: ClusterConfig, numbers: Sequence[int]) -> Answer:
     """Submit the check as a job, follow it to its end, and read what it found."""
-    executor_class = executors.find(cluster.executor)
-    if not any(executor_class.submitted(folder).values()):  # else the job that lives is followed
+    cls = executor_class(cluster.executor)
+    if not any(cls.submitted(folder).values()):  # else the job that lives is followed
         (folder / answer.FILE).unlink(missing_ok=True)
     code = code_snapshot.take(folder / "code")
 
     def say(text: str) -> None:
         console.print(text, style="dim", soft_wrap=True)
 
-    executor = executor_class.of(ExecutorContext(cluster, folder, JOB, code, say=say))
+    executor = cls.of(ExecutorContext(cluster, folder, JOB, code, say=say))
     executor.submit([_job(folder, code, numbers)])
     state = until_over(executor, [], lambda event: None, say)[JOB]
     if state is not JobState.ENDED or not (folder / answer.FILE).exists():

@@ -12,7 +12,7 @@ from typing import Any
 from perfsweep.fields import option
 from perfsweep.pipelines.store.options import MeasureConfig, ProfileConfig, ReportConfig, TrackingConfig
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.executors import EXECUTORS
+from perfsweep.slurm.jobs import EXECUTORS
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.workloads.api import Parity
 

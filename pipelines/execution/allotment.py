@@ -70,14 +70,8 @@ class Allotment:
         """Read it from a site profile and the shape of a pack."""
         own = replace(site, **dict(shape.fields))
         shares = {"mem": 1, "mem-per-cpu": shape.cpus, "mem-per-gpu": shape.gpus}.get(own.mem_flag, 0)
-        return cls(
-            shape.gpus,
-            own.gpu_type or "",
-            shape.cpus,
-            shares * _bytes(own.memory or ""),
-            own.scratch is not None,
-            by_torch,
-        )
+        memory_bytes, scratch = shares * _bytes(own.memory or ""), own.scratch is not None
+        return cls(shape.gpus, own.gpu_type or "", shape.cpus, memory_bytes, scratch, by_torch)
 
     @classmethod
     def here(cls, environ: Mapping[str, str] = os.environ) -> Allotment | None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfsweep.pipelines.config.types import ClusterConfig
-from perfsweep.slurm import executors
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import EXECUTORS, executor_class
 from perfsweep.workloads.api import Device
 
 FALLBACK = "local"
@@ -25,7 +25,7 @@ class Choice:
     @property
     def remote(self) -> bool:
         """Whether packs run elsewhere, so that this machine's facts say nothing about them."""
-        return executors.find(self.executor).remote
+        return executor_class(self.executor).remote
 
 
 def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None, dry_run: bool = False) -> Choice:
@@ -39,8 +39,8 @@ def choose(cluster: ClusterConfig, environ: Mapping[str, str] | None = None, dry
         The one that was asked for refuses.
     """
     asked, line = cluster.executor, None
-    for name in executors.EXECUTORS if asked == "auto" else [asked]:
-        refusal = executors.find(name).refusal(cluster, os.environ if environ is None else environ)
+    for name in EXECUTORS if asked == "auto" else [asked]:
+        refusal = executor_class(name).refusal(cluster, os.environ if environ is None else environ)
         if refusal is None:
             return Choice(name, line)
         if refusal.allocation:

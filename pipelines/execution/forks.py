@@ -20,8 +20,7 @@ from typing import Any
 from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.execution.spawn import Child, Process, ServerLost, interpreter_of, wait
 from perfsweep.pipelines.trial import fork_server
-from perfsweep.pipelines.trial.fork_server import STATUS, Imports
-from perfsweep.pipelines.trial.forked_trial import forked
+from perfsweep.pipelines.trial.fork_server import STATUS, Imports, forked
 from perfsweep.pipelines.trial.parent import descendants
 from perfsweep.workloads.user_environment import changed
 

@@ -17,25 +17,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.spawn import Child, Termination, end, receive
-from perfsweep.pipelines.store.records import (
-    Failure,
-    Outcome,
-    TrialRecord,
-    TrialSpec,
-    read_record,
-    write_record,
-    write_spec,
-)
+from perfsweep.pipelines.execution.endings import record_of
+from perfsweep.pipelines.execution.servers import Servers
+from perfsweep.pipelines.execution.spawn import Child, Starter, Termination, end, receive
+from perfsweep.pipelines.store.records import Failure, Outcome, TrialRecord, TrialSpec, write_spec
 from perfsweep.pipelines.store.writers import AtWork
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn, children_of, descendants
-from perfsweep.workloads.errors import RecordError
 
 MEMORY_SHARE = 0.9
 """Share of memory that the arms of a generation may take together."""
@@ -46,30 +37,6 @@ COLD_NS = 2_000_000
 LONG_NS = 50_000_000
 """Iterations from which none is left untimed: cold caches are a small part of them. They were 10 to 25 % of
 iterations of 5 to 20 ms."""
-
-
-class Starter(Protocol):
-    """Starts the processes of a trial; see `perfsweep.pipelines.execution.spawn`."""
-
-    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
-        """Start all ranks."""
-        ...
-
-
-class Ahead(Protocol):
-    """Prepares later rounds while arms are timed; see `perfsweep.pipelines.execution.servers`."""
-
-    def import_ahead(self, cores: Collection[int]) -> None:
-        """Begin or go on, on these cores alone."""
-        ...
-
-    def rest_ahead(self) -> None:
-        """Wait until it is to go on."""
-        ...
-
-    def ahead_s(self) -> float:
-        """Seconds of CPU time that it took so far."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -165,7 +132,7 @@ class _Arm:
 class _Spare:
     """The cores that arms of one thread leave, and what works there meanwhile."""
 
-    def __init__(self, ahead: Ahead | None, cores: Collection[int]) -> None:
+    def __init__(self, ahead: Servers | None, cores: Collection[int]) -> None:
         self._ahead, self._cores, self._in_use = ahead, cores, False
 
     def use(self) -> None:
@@ -276,11 +243,11 @@ class Generation:
         self._taken_bytes += taken_bytes
         self._stop(arm)
 
-    def run(self, rng: random.Random, ahead: Ahead | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
+    def run(self, rng: random.Random, ahead: Servers | None = None) -> Iterator[tuple[Trial, TrialRecord]]:
         """Let one arm work while all others wait, cycle by cycle in random order; records as they end.
 
-        A record that its process could not write is written here. `ahead` works meanwhile on the other
-        cores, and waits while an arm that needs them has its turn.
+        A record that its process could not write is written here; see `record_of`. `ahead` works meanwhile on
+        the other cores, and waits while an arm that needs them has its turn.
         """
         # Cores differ, by what shares them with this machine: arms on different ones would too.
         cores = sorted(os.sched_getaffinity(0))
@@ -308,7 +275,7 @@ class Generation:
         for arm in tuple(self._arms):
             yield arm.trial, self._finish(arm, (before, after), shared_s)
         for trial, began, termination in self._ended:
-            yield trial, self._record(trial, began, termination)
+            yield trial, record_of(trial.spec, trial.folder, began, termination)
 
     def _turn(self, arm: _Arm) -> None:
         began = time.monotonic()
@@ -328,11 +295,12 @@ class Generation:
         arm.tell((host, arm.took_s + shared_s))
         replies = self._replies(arm.trial, arm.children, began)
         self._arms.remove(arm)
+        termination = None
         if replies:
             end(arm.children)
-            return self._record(arm.trial, began, None)
-        trial, began, termination = self._ended.pop()
-        return self._record(trial, began, termination)
+        else:
+            _, began, termination = self._ended.pop()
+        return record_of(arm.trial.spec, arm.trial.folder, began, termination)
 
     def _stop(self, arm: _Arm) -> None:
         try:
@@ -359,22 +327,3 @@ class Generation:
                 self._ended.append((trial, began, Termination(reply.outcome, failure)))
                 return []
         return replies
-
-    @staticmethod
-    def _record(trial: Trial, began: float, termination: Termination | None) -> TrialRecord:
-        record = record_of(trial.folder)
-        if record is None:
-            refuse_disk(trial.folder, None, termination)
-            why = Failure(type="NoRecord", message="the process ended without a record")
-            ended = termination or Termination(Outcome.FAILED, why)
-            record = TrialRecord.of(trial.spec, began, outcome=ended.outcome, failure=ended.failure)
-            write_record(trial.folder, record)
-        return record
-
-
-def record_of(folder: Path) -> TrialRecord | None:
-    """The record of a trial that has ended; None where it left none, or a damaged one."""
-    try:
-        return read_record(folder)
-    except RecordError:
-        return None  # a damaged record is no record: the termination of the process says what happened

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 
 from perfsweep.pipelines.store.idle import IdlePower
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.machine.energy import shared_by
-from perfsweep.pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine.energy import (
     Unreadable,
     gpu_counters,
     grown_j,
     processor_counters,
     seconds_between_changes,
+    shared_by,
 )
 from perfsweep.workloads.api import Device
 

@@ -6,7 +6,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -21,8 +20,7 @@ from perfsweep.pipelines.store.files import append_line, write_atomically
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
 from perfsweep.pipelines.store.writers import cannot_write
 from perfsweep.pipelines.versions import tree
-from perfsweep.slurm import executors
-from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState, executor_class
 from perfsweep.slurm.states import End
 from perfsweep.workloads.api import Device
 
@@ -30,18 +28,6 @@ Say = Callable[[str], None]
 
 _ENDS = {Outcome.OOM: End.OOM, Outcome.TIMEOUT: End.TIMEOUT}
 """Ends of jobs that are tried again without a limit if `retry` names their outcome."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """How a launch ended: packs that ended early, each with the last lines of its log."""
-
-    broken: dict[str, str]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every pack ran to its end."""
-        return not self.broken
 
 
 def prepare(folder: SweepFolder, manifest: Manifest, config_text: str) -> None:
@@ -80,8 +66,8 @@ def launch(
     on_event: Callable[[Event], None] = lambda event: None,
     say: Say = lambda text: None,
     on_counts: Say = lambda text: None,
-) -> Launched:
-    """Run packs to their end.
+) -> dict[str, str]:
+    """Run packs to their end; the ones that ended early, each with the last lines of its log.
 
     After Ctrl-C packs of this machine end and keep their finished rounds, other jobs go on, and
     `KeyboardInterrupt` is raised.
@@ -103,11 +89,13 @@ def launch(
             executor.submit_last(collect_job(folder, environment(folder, manifest, code)))
         states = until_over(executor, tails, on_event, on_counts)
     else:
-        _note_local(folder, jobs, cluster.executor)
+        for job in jobs:
+            about = {"pack": job.name, "executor": cluster.executor, "command": list(job.command)}
+            append_line(folder.submissions_file, {"time": time.time(), **about})
         states = _run_here(executor, jobs, tails, on_event)
     notes = executor.notes()
     failed = [name for name, state in states.items() if state is not JobState.ENDED]
-    return Launched({name: why(folder, name, notes) for name in failed})
+    return {name: why(folder, name, notes) for name in failed}
 
 
 def resume(
@@ -156,19 +144,10 @@ def _executor(
     forgiven = frozenset(end for outcome, end in _ENDS.items() if outcome in retry)
     digest = code_snapshot.digest(code)
     context = ExecutorContext(
-        cluster,
-        folder.path,
-        manifest.sweep.name,
-        code,
-        cluster.slots,
-        gpus,
-        call,
-        advanced,
-        say,
-        forgiven,
-        digest,
+        *(cluster, folder.path, manifest.sweep.name, code, cluster.slots, gpus),
+        *(call, advanced, say, forgiven, digest),
     )
-    return executors.find(cluster.executor).of(context)
+    return executor_class(cluster.executor).of(context)
 
 
 def batch_texts(
@@ -207,11 +186,3 @@ def _run_here(
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _note_local(folder: SweepFolder, jobs: list[Job], executor: str) -> None:
-    for job in jobs:
-        append_line(
-            folder.submissions_file,
-            {"time": time.time(), "pack": job.name, "executor": executor, "command": list(job.command)},
-        )

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
 
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.timed import TimedNumbers
 from perfsweep.pipelines.store import kept, trainings
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Arm, Kind, Manifest, Outcome, Pack, SweepFolder, read_evidence
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_evidence
 
 ONCE = (Kind.COUNTING, Kind.EVIDENCE)
 """Kinds that every arm has one trial of; what the first compiles, the second need not."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A trial of which only numbers count; `own` are further fields of its spec."""
-
-    arm: Arm
-    kind: Kind
-    seed: int
-    own: Mapping[str, Any] = field(default_factory=dict)
 
 
 def lacking(manifest: Manifest, progress: Progress, retry: frozenset[Outcome] = frozenset()) -> set[str]:

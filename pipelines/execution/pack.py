@@ -21,21 +21,14 @@ from typing import Any
 
 from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.allotment import Unfit, refuse_unfit
-from perfsweep.pipelines.execution.disk import refuse_disk
-from perfsweep.pipelines.execution.generation import (
-    MEMORY_SHARE,
-    Begun,
-    Generation,
-    Starter,
-    Trial,
-    record_of,
-)
+from perfsweep.pipelines.execution.endings import record_of
+from perfsweep.pipelines.execution.generation import MEMORY_SHARE, Begun, Generation, Trial
 from perfsweep.pipelines.execution.idle_watch import idle_power
 from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
-from perfsweep.pipelines.execution.missing_trials import ONCE, Asked
+from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import ServerLost, end, failure_of, fix_imports, wait
+from perfsweep.pipelines.execution.spawn import ServerLost, Starter, end, fix_imports, wait
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
@@ -55,19 +48,17 @@ from perfsweep.pipelines.store.records import (
     TrialRecord,
     TrialSpec,
     read_evidence,
-    read_spec,
     replay_dir,
     shed,
-    write_record,
     write_spec,
 )
 from perfsweep.pipelines.store.trainings import untrained
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION
 from perfsweep.pipelines.store.writers import Superseded, at_work, claim, stop_if_superseded
-from perfsweep.pipelines.trial import layout, scratch
+from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
-from perfsweep.pipelines.versions import activation
+from perfsweep.pipelines.versions import tree
 from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.api import Declaration
@@ -107,7 +98,8 @@ class PackRun:
             OtherNodes(Allocation.of(sweep.nodes), sweep.ranks_per_node) if sweep.nodes > 1 else None
         )
         versions = [*map(self._version_env, self._arms())]
-        self._servers = Servers(sweep, pack, self.attempt, env, self._nodes, versions)
+        elsewhere = self._nodes and self._nodes.start
+        self._servers = Servers(sweep, pack, self.attempt, env, elsewhere, versions)
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = self._read_progress()
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
@@ -192,9 +184,12 @@ class PackRun:
         done: set[tuple[str, int]] = set()
         while left := [one for one in agreement.replicates_wanted(self.pack) if one not in done]:
             self._untimed(
-                Asked(self.manifest.arm(arm), Kind.EVIDENCE, offset)
-                for arm, offset in left
-                if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
+                Kind.EVIDENCE,
+                (
+                    (arm, offset, {})
+                    for arm, offset in left
+                    if self.progress.lacks(self.pack.id, arm, Kind.EVIDENCE, offset, self.retry)
+                ),
             )
             done.update(left)
 
@@ -211,22 +206,24 @@ class PackRun:
         agreement = Agreement(self.manifest, self.progress, read_evidence)
         done: set[object] = set()
         while left := [one for one in agreement.courses_wanted(self.pack, self.retry) if one not in done]:
-            self._untimed(
-                Asked(self.manifest.arm(one.arm), Kind.COURSE, one.seed, {"numbers_at": one.at})
-                for one in left
-            )
+            self._untimed(Kind.COURSE, ((one.arm, one.seed, {"numbers_at": one.at}) for one in left))
             done.update(left)
             self.attempt = claim(self.folder, self.pack)  # a repeated trial needs its own folder
 
-    def _untimed(self, asked: Iterable[Asked]) -> None:
-        """Run trials whose times do not count, as many at once as cores and memory allow."""
+    def _untimed(self, kind: Kind, asked: Iterable[tuple[str, int, dict[str, Any]]]) -> None:
+        """Run trials whose times do not count, as many at once as cores and memory allow.
+
+        Each is asked for by its arm, its seed, and further fields of its spec.
+        """
         left = [*asked]
         while left:
             some = left[: self._at_once()]
             del left[: len(some)]
             begun: list[Begun] = []
             try:
-                begun += (self._begin(one.arm, one.kind, None, one.seed, **one.own) for one in some)
+                begun += (
+                    self._begin(self.manifest.arm(arm), kind, None, seed, **own) for arm, seed, own in some
+                )
                 for one in begun:
                     self._finish(one)
                     self.advanced = True
@@ -272,7 +269,6 @@ class PackRun:
                 generation.start(self._timing(arm, number), self._starter_of(arm, Kind.TIMING))
             self._rare = {**generation.rare, **self._rare}
             for trial, record in generation.run(rng, self._servers):
-                refuse_disk(trial.folder, record)
                 self._note(StoredTrial(trial.folder, record))
                 self._stop_if_asked()
         for trial, why in generation.alone:
@@ -362,7 +358,7 @@ class PackRun:
         if version.environment is None:
             return sources
         path = os.environ["PYTHONPATH"].split(os.pathsep)  # as `fix_imports` left it
-        return {**sources, **activation.variables(version.environment, code, path)}
+        return {**sources, **tree.variables(version.environment, code, path)}
 
     def _trial(self, arm: Arm, kind: Kind, number: int | None, replicate: int = 0, **own: Any) -> StoredTrial:
         return self._finish(self._begin(arm, kind, number, replicate, **own))
@@ -379,17 +375,9 @@ class PackRun:
 
     def _finish(self, begun: Begun) -> StoredTrial:
         """Wait for a trial's end; returns its record, and writes one if the trial could not."""
-        spec, folder = begun.spec, begun.folder
-        termination = wait(begun.children, spec.measure.timeout_s)
-        record = record_of(folder)
-        refuse_disk(folder, record, termination)
-        if record is None:
-            read_spec(folder / "spec.json")  # if it is damaged, the arm has not failed
-            scratch.remove(folder)
-            ended = failure_of(folder, termination)
-            record = TrialRecord.of(spec, begun.began, outcome=ended.outcome, failure=ended.failure)
-            write_record(folder, record)
-        return self._note(StoredTrial(folder, record))
+        ended = wait(begun.children, begun.spec.measure.timeout_s)
+        record = record_of(begun.spec, begun.folder, begun.began, ended)
+        return self._note(StoredTrial(begun.folder, record))
 
     def _stop_if_asked(self) -> None:
         """Raise if a signal or a later attempt has asked this attempt to end."""

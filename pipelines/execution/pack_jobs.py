@@ -18,8 +18,7 @@ from perfsweep.pipelines.execution.submitted import COLLECT
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
-from perfsweep.slurm import executors
-from perfsweep.slurm.jobs import Job
+from perfsweep.slurm.jobs import Job, executor_class
 from perfsweep.slurm.site import Shape
 from perfsweep.workloads.api import Declaration, Device
 from perfsweep.workloads.user_environment import changed
@@ -48,7 +47,7 @@ def jobs_of(
     ClusterError
         They run in this process's own job, which has GPUs that torch does not see.
     """
-    remote, own_device = executors.find(cluster.executor).remote, _class(manifest).own_device
+    remote, own_device = executor_class(cluster.executor).remote, _class(manifest).own_device
     if not (remote or own_device):
         refuse_unseen_gpus(device)
     asked = {pack.id: resources_of(manifest, pack, cluster) for pack in packs}
@@ -70,24 +69,14 @@ def _job(
     env: dict[str, str],
 ) -> Job:
     name = shared_job.name_of(packs)
-    module = (
-        "perfsweep.pipelines.execution.pack"
-        if len(packs) == 1
-        else "perfsweep.pipelines.execution.shared_job"
-    )
-    command = (
-        sys.executable,
-        "-m",
-        "perfsweep.pipelines.own_code",
-        module,
-        str(folder.path.absolute()),
-        name,
-        *retry,
-    )
+    one, several = "perfsweep.pipelines.execution.pack", "perfsweep.pipelines.execution.shared_job"
+    module = one if len(packs) == 1 else several
+    own_code = ("perfsweep.pipelines.own_code", module)
+    command = (sys.executable, "-m", *own_code, str(folder.path.absolute()), name, *retry)
     log, own = folder.pack_dir(name) / "log.txt", dict(next((asked[p] for p in packs if p in asked), {}))
     ranks = [_ranks(manifest, manifest.pack(pack), _seen(device, asked.get(pack, {}))) for pack in packs]
     largest = Shape.of(cluster, max(ranks), own)
-    if executors.find(cluster.executor).remote:
+    if executor_class(cluster.executor).remote:
         allotment = Allotment.of(cluster, largest, by_torch=not _class(manifest).own_device)
         env = {**env, VARIABLE: allotment.text}
     if len(packs) == 1:

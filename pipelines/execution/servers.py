@@ -14,8 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from perfsweep.pipelines.execution.forks import START_S, Forks, ForkServer
-from perfsweep.pipelines.execution.generation import Starter
-from perfsweep.pipelines.execution.spawn import Child, Elsewhere, Exec, ServerLost, wait
+from perfsweep.pipelines.execution.spawn import Child, Elsewhere, Exec, ServerLost, Starter, wait
 from perfsweep.pipelines.store.records import Pack, Sweep
 from perfsweep.pipelines.trial import layout
 from perfsweep.workloads import registry
@@ -25,7 +24,7 @@ from perfsweep.workloads.snapshot import VARIABLE
 class Servers:
     """Starts the trials of one attempt at a pack, from one fork server at a time; `env` are variables of all.
 
-    `nodes` are the other nodes that ranks run on.
+    `elsewhere` starts ranks on other nodes.
 
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
@@ -47,10 +46,10 @@ class Servers:
         pack: Pack,
         attempt: int,
         env: Mapping[str, str] = MappingProxyType({}),
-        nodes: Elsewhere | None = None,
+        elsewhere: Elsewhere | None = None,
         different: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        self._env, self._nodes = env, nodes
+        self._env, self._elsewhere = env, elsewhere
         self._starts = _by_start({_key(variables): variables for variables in different} or {_key({}): {}})
         self._sweep, self._pack, self._attempt = sweep, pack, attempt
         self._module = registry.module_of(sweep.workload)
@@ -101,21 +100,16 @@ class Servers:
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
-        if self._served >= self._lasts and (self._must_renew() or self._is_ready()):
+        # Intervals need at least two servers: the first never has more than half of the planned rounds. Where
+        # no core was left for the next one to import ahead, it begins now.
+        must = not self._draws and self._served >= self._sweep.measure.rounds // 2
+        if self._served >= self._lasts and (must or self._ahead is None or self._ahead.imported()):
             self._draws, self._served = self._draws + 1, 0
             self._renew()
         self.complete()
         if self._learning and self._cache_dir:
             self.starter_of(self._cache_dir)  # nothing compiles while arms are timed
         self._served, self._begun = self._served + 1, self._begun + 1
-
-    def _must_renew(self) -> bool:
-        """Whether one server would have most of the planned rounds: intervals need at least two."""
-        return not self._draws and self._served >= self._sweep.measure.rounds // 2
-
-    def _is_ready(self) -> bool:
-        """Whether the next server has imported; without a core for it, it begins now."""
-        return self._ahead is None or self._ahead.imported()
 
     def import_ahead(self, cores: Collection[int]) -> None:
         """Let the next server import, on these cores alone; without effect where no other is to come."""
@@ -178,7 +172,7 @@ class Servers:
         ahead, self._ahead = self._ahead, None
         self.starter: Starter
         if self._pack.start == "exec":
-            self.starter = Exec(env=self._variables(self._draws), nodes=self._nodes)
+            self.starter = Exec(env=self._variables(self._draws), elsewhere=self._elsewhere)
         elif len(self._starts) > 1:
             self.starter = self._chosen(self._variables(self._draws))
         else:

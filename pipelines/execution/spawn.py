@@ -10,14 +10,14 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from perfsweep.pipelines.store.records import Failure, Outcome, read_rank_failures
+from perfsweep.pipelines.store.records import Failure, Outcome
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
 from perfsweep.pipelines.trial.machine.gpus import BY_BUS
 from perfsweep.pipelines.trial.parent import Reply, descendants, kill_all
@@ -67,12 +67,17 @@ class Child(Protocol):
         ...
 
 
-class Elsewhere(Protocol):
-    """Other nodes that have ranks of a trial; see `perfsweep.pipelines.execution.nodes`."""
+class Starter(Protocol):
+    """Starts the processes of a trial: by exec, or forked from a server."""
 
-    def start(self, spec_file: Path, world: int, env: Mapping[str, str]) -> tuple[int, list[Child]]:
-        """Start the ranks that belong to other nodes; how many are left for this one, and those."""
+    def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
+        """Start all ranks."""
         ...
+
+
+Elsewhere = Callable[[Path, int, Mapping[str, str]], tuple[int, list[Child]]]
+"""Starts the ranks of a trial that belong to other nodes; how many are left for this one, and those. See
+`perfsweep.pipelines.execution.nodes`."""
 
 
 def fix_imports(import_paths: Sequence[str]) -> None:
@@ -99,11 +104,11 @@ class Exec:
         self,
         module: str = "perfsweep.pipelines.trial.process",
         env: Mapping[str, str] | None = None,
-        nodes: Elsewhere | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._module = module
         self._env = dict(env or {})
-        self._nodes = nodes
+        self._elsewhere = elsewhere
 
     def start(self, spec_file: Path, world: int, env: Mapping[str, str], stay: bool = False) -> list[Child]:
         """Start all ranks of a trial with its levels' variables; with `stay` each waits at a pipe."""
@@ -113,9 +118,9 @@ class Exec:
         }
         variables = {**self._env, **values}
         log = spec_file.parent / "log.txt"
-        if self._nodes is None or world == 1:
+        if self._elsewhere is None or world == 1:
             return [self.rank(spec_file, rank, variables, log, stay) for rank in range(world)]
-        here, children = self._nodes.start(spec_file, world, variables)
+        here, children = self._elsewhere(spec_file, world, variables)
         return [*(self.rank(spec_file, rank, variables, log) for rank in range(here)), *children]
 
     def rank(
@@ -124,16 +129,10 @@ class Exec:
         """Start one rank of a trial on this node."""
         ours, theirs = multiprocessing.Pipe() if stay else (None, None)
         inherited = [theirs.fileno()] if theirs else []
+        words = [self._module, str(spec_file), str(rank), *map(str, inherited)]
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [
-                    interpreter_of(variables),
-                    "-m",
-                    self._module,
-                    str(spec_file),
-                    str(rank),
-                    *map(str, inherited),
-                ],
+                [interpreter_of(variables), "-m", *words],
                 env={**os.environ, **changed(os.environ, variables)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -156,8 +155,7 @@ def wait(children: Sequence[Child], timeout_s: float) -> Termination | None:
         waiting = {child.handle: child for child in children}
         while waiting:
             if (now := time.monotonic()) >= deadline:
-                late = f"did not end within {timeout_s:g} s"
-                return Termination(Outcome.TIMEOUT, Failure(type="Timeout", message=late))
+                return _late(timeout_s)
             silent = min(waiting.values(), key=lambda child: child.silent_at)
             ready = connection.wait(list(waiting), timeout=max(0.0, min(deadline, silent.silent_at) - now))
             if not ready and time.monotonic() >= silent.silent_at:
@@ -199,10 +197,14 @@ def receive(children: Sequence[Child], timeout_s: float) -> list[Reply] | Termin
                 return child.termination(oom_kills)
         if not ready:
             end(children)
-            return Termination(
-                Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
-            )
+            return _late(timeout_s)
     return [replies[child.pid] for child in children]
+
+
+def _late(timeout_s: float) -> Termination:
+    return Termination(
+        Outcome.TIMEOUT, Failure(type="Timeout", message=f"did not end within {timeout_s:g} s")
+    )
 
 
 def end(children: Sequence[Child]) -> None:
@@ -211,14 +213,6 @@ def end(children: Sequence[Child]) -> None:
         if child.pipe is not None:
             child.pipe.close()
         child.kill()
-
-
-def failure_of(folder: Path, ended: Termination | None) -> Termination:
-    """How a trial ended that left no record: of several ranks that raised, the first one says why."""
-    by_force = ended is not None and ended.failure.type != NO_RECORD
-    if not by_force and (failures := read_rank_failures(folder)):
-        return Termination(*failures[0])
-    return ended or Termination(Outcome.FAILED, without_exception(0))
 
 
 NO_RECORD = "NoRecord"

@@ -11,8 +11,8 @@ from perfsweep.pipelines.store.files import refusal
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
-from perfsweep.slurm import executors
-from perfsweep.slurm.jobs import Executor
+from perfsweep.pipelines.units import few
+from perfsweep.slurm.jobs import EXECUTORS, Executor, executor_class
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 COLLECT = "collect"
@@ -21,7 +21,7 @@ COLLECT = "collect"
 
 def remote_executors() -> list[tuple[str, type[Executor]]]:
     """Name the executors whose jobs outlive the command that submits them."""
-    every = [(name, executors.find(name)) for name in executors.EXECUTORS]
+    every = [(name, executor_class(name)) for name in EXECUTORS]
     return [(name, cls) for name, cls in every if cls.remote]
 
 
@@ -65,7 +65,7 @@ def refuse_other_plan(folder: SweepFolder, manifest: Manifest) -> None:
     if theirs.measures_the_same(manifest):
         return
     raise ConfigError(
-        f"{folder.path}: {_some(jobs)} of an earlier plan may still run on Slurm; wait with"
+        f"{folder.path}: {few(jobs)} of an earlier plan may still run on Slurm; wait with"
         f" `{shell_line('wait', folder.path)}`, end them with `{shell_line('cancel', folder.path)}`, or give"
         " this sweep another name="
     )
@@ -82,7 +82,7 @@ def refuse_second_place(folder: SweepFolder, place: str) -> None:
     for executor, jobs in alive(folder).items():
         if jobs and executor != place:
             raise ConfigError(
-                f"{folder.path}: {_some(jobs)} may still run on Slurm, so nothing is measured here; wait"
+                f"{folder.path}: {few(jobs)} may still run on Slurm, so nothing is measured here; wait"
                 f" with `{shell_line('wait', folder.path)}`, or end them with"
                 f" `{shell_line('cancel', folder.path)}`"
             )
@@ -100,11 +100,6 @@ def tidy(folder: SweepFolder) -> None:
         raise writers.vanished(folder.path)
     if not any(any(cls.submitted(folder.path).values()) for _, cls in remote_executors()):
         writers.remove_leftovers(folder)
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def why(folder: SweepFolder, pack: str, notes: Mapping[str, str]) -> str:

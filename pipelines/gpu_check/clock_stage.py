@@ -12,9 +12,10 @@ import torch
 from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.store.trial_files import iteration_times
-from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
+from perfsweep.pipelines.trial.counting.counters import DeviceActivity
 from perfsweep.pipelines.trial.timing.clock import DeviceClock, EventClock
-from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.series import Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
 from perfsweep.workloads.peaks import peak
 from perfsweep.workloads.training.precision import set_tf32
@@ -157,9 +158,9 @@ def events_line(bench: Bench) -> Line:
 def device_bound_line(bench: Bench) -> Line:
     """A loop that never waits is judged, and its iterations are timed, by the device and not by launches."""
     series = _device_bound(bench)
-    if region_alarm(series.judged_ns(1), series.flags) is not None:
+    if region_alarm(series.judged_ns(1)) is not None:
         series = _device_bound(bench)  # as a trial does
-    alarm = region_alarm(series.judged_ns(1), series.flags)
+    alarm = region_alarm(series.judged_ns(1))
     arrays = {"wall_ns": series.wall_ns}
     if series.device_ns is not None:
         arrays["device_ns"] = series.device_ns

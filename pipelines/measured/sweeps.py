@@ -1,7 +1,9 @@
-"""A sweep in its folder, and a planned sweep: what is measured, and what is missing."""
+"""A sweep in its folder, a planned sweep, and watches: what is measured, what is missing, and who is told."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,21 +13,62 @@ import polars as pl
 from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.analysis.across import baselines
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, summary
+from perfsweep.pipelines.analysis.todo import by_todo, todo
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, missing_trials
-from perfsweep.pipelines.measured import answers
-from perfsweep.pipelines.measured.answers import Setting
 from perfsweep.pipelines.measured.together import with_together
-from perfsweep.pipelines.report import markdown
-from perfsweep.pipelines.report.notebook import Comparison, Report
+from perfsweep.pipelines.plan.tally import trials_ahead
+from perfsweep.pipelines.report import markdown, notebook, sentences
+from perfsweep.pipelines.report.notebook import Comparison, Display, Report
 from perfsweep.pipelines.store import provenance as origin
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.provenance import Provenance
-from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder
+from perfsweep.pipelines.store.records import Event, Manifest, Outcome, SweepFolder
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.workloads.api import Device
+from perfsweep.pipelines.units import MB
+from perfsweep.workloads.api import Device, LevelValue
+
+COLUMNS: dict[str, type[pl.DataType]] = {
+    "name": pl.String,
+    "todo": pl.String,
+    "speed": pl.Float64,
+    "speed_low": pl.Float64,
+    "speed_high": pl.Float64,
+    "verdict": pl.String,
+    "results": pl.String,
+    "memory_mb": pl.Float64,
+    "compile_s": pl.Float64,
+    "rounds": pl.Int64,
+}
+"""Each row is one effect; `effects.parquet` has all columns."""
+
+
+@dataclass(frozen=True, repr=False)
+class Setting:
+    """Levels to use, and their speed against the baseline.
+
+    Attributes
+    ----------
+    levels : level of each toggle that is off its baseline
+    speed, low, high : speed against the baseline with its 95 % interval; 2.0 is twice as fast
+    results : how the results compare with the baseline's, such as ``identical``
+    command : runs the workload with these levels
+    text : all of this in one line
+    """
+
+    levels: Mapping[str, LevelValue]
+    speed: float
+    low: float | None
+    high: float | None
+    results: str
+    command: str
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +113,7 @@ class Sweep:
     @property
     def effects(self) -> pl.DataFrame:
         """One row for each effect, winners first: speed with its 95 % interval, results, costs."""
-        return answers.brief_effects(self.comparison)
+        return brief_effects(self.comparison)
 
     @property
     def effects_all(self) -> pl.DataFrame:
@@ -81,12 +124,12 @@ class Sweep:
     @property
     def best(self) -> Setting | None:
         """The fastest arm whose levels may be turned on, with its command; None where nothing is faster."""
-        return answers.best(self.comparison, self.manifest)
+        return best(self.comparison, self.manifest)
 
     @property
     def recommended(self) -> Setting | None:
         """The winners together, as far as each adds a measured gain, or `best`: what `Use it` runs."""
-        return answers.recommended(self.comparison, self.manifest)
+        return recommended(self.comparison, self.manifest)
 
     @property
     def baseline(self) -> baselines.Baseline:
@@ -103,6 +146,60 @@ class Sweep:
         return Report(
             self.folder.report_file, self.comparison, None if self.folder.kept else self.folder.path
         )
+
+
+def brief_effects(comparison: Comparison) -> pl.DataFrame:
+    """Tabulate the effects by what to do about them: levels to turn on come first, the fastest at the top.
+
+    Speeds are null where the time does not count, because results differ or less work was done.
+    """
+    return pl.DataFrame([_brief(one) for one in by_todo(comparison.effects)], schema=COLUMNS, orient="row")
+
+
+def _brief(result: EffectResult) -> tuple[object, ...]:
+    speeds = (result.speed, result.speed_low, result.speed_high) if counts(result) else (None, None, None)
+    return (
+        effect_name(result),
+        str(todo(result)),
+        *speeds,
+        result.word,
+        result.parity_text,
+        None if result.memory_bytes is None else result.memory_bytes / MB,
+        result.compile_s,
+        result.rounds,
+    )
+
+
+def best(comparison: Comparison, manifest: Manifest) -> Setting | None:
+    """The fastest arm whose levels may be turned on; None where nothing is faster."""
+    return comparison.fastest and _setting(comparison, manifest, comparison.fastest)
+
+
+def recommended(comparison: Comparison, manifest: Manifest) -> Setting | None:
+    """The winners together, as far as each adds a measured gain, or `best`: what `Use it` runs."""
+    found = sentences.recommended(comparison)
+    return found and _setting(comparison, manifest, found)
+
+
+def _setting(comparison: Comparison, manifest: Manifest, result: EffectResult) -> Setting:
+    texts = sentences.level_texts(result)
+    planned = {
+        (name, str(arm.levels[name])): arm.levels[name]
+        for arm in manifest.arms
+        for name in texts
+        if name in arm.levels
+    }
+    levels = {name: planned.get((name, text), text) for name, text in texts.items()}
+    named = ", ".join(f"{name}={text}" for name, text in texts.items()) or effect_name(result)
+    return Setting(
+        levels,
+        result.speed or 1.0,
+        result.speed_low,
+        result.speed_high,
+        result.parity_text,
+        sentences.use(comparison, result),
+        f"{named}: {summary(result)}",
+    )
 
 
 @dataclass(frozen=True)
@@ -149,3 +246,53 @@ def _environments(progress: Progress) -> list[dict[str, Any]]:
     trials = [*progress.other.values(), *(trial for by_arm in arms for trial in by_arm.values())]
     records = sorted((trial.record for trial in trials), key=lambda record: record.started)
     return [record.environment for record in records if record.environment]
+
+
+class Watch:
+    """Is told of the progress while a sweep is measured; this class shows nothing."""
+
+    def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
+        """Called with what will be measured: unfinished rounds by pack."""
+
+    def trials(
+        self, planned: Planned, unfinished: Mapping[str, int]
+    ) -> AbstractContextManager[Callable[[Event], None]]:
+        """Enter a context while packs run; it gives the function that is called after each trial."""
+        return nullcontext(lambda event: None)
+
+    def counts(self, text: str) -> None:
+        """Called when the numbers of running and waiting jobs change, with the reasons why they wait."""
+
+    def notice(self, text: str) -> None:
+        """Called with a sentence, such as that a job was submitted again."""
+
+
+class NotebookWatch(Watch):
+    """Shows the progress of a sweep in a notebook."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._counted = False
+
+    def trials(
+        self, planned: Planned, unfinished: Mapping[str, int]
+    ) -> AbstractContextManager[Callable[[Event], None]]:
+        """Show a progress bar while packs run."""
+        manifest = planned.sweep.manifest
+        ahead = trials_ahead(manifest, dict(unfinished))
+        return notebook.live(self._display, manifest, ahead, planned.sweep.folder)
+
+    def counts(self, text: str) -> None:
+        """Show how many jobs run and wait, in one line that is updated."""
+        self._display({"text/plain": text}, raw=True, display_id=f"jobs-{id(self)}", update=self._counted)
+        self._counted = True
+
+    def notice(self, text: str) -> None:
+        """Show a sentence that the user should not miss."""
+        self._display({"text/plain": text}, raw=True)
+
+
+def watch_here() -> Watch:
+    """The watch for this process: shows progress if it is the kernel of a notebook, else nothing."""
+    display = notebook.notebook_display()
+    return NotebookWatch(display) if display else Watch()

@@ -24,7 +24,7 @@ from perfsweep.pipelines.plan.version_look import Answer, Question, arm_key
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.records import Arm, Environment, Version
 from perfsweep.pipelines.trial.identity import arm_id
-from perfsweep.pipelines.versions import activation, environments, tree
+from perfsweep.pipelines.versions import environments, tree
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.pipelines.versions.patched import PATCH
 from perfsweep.pipelines.versions.repository import Repository
@@ -268,7 +268,7 @@ class Cast:
         own = code_snapshot.sources_env(folder, "code")
         if environment and copies:
             ours = [str(code_snapshot.latest(copies)), *import_path, *version_look.python_path()]
-            own |= activation.variables(environment, copies, ours)
+            own |= tree.variables(environment, copies, ours)
         return version_look.ask(question, folder, own, import_path)
 
     def _without(self, levels: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class SearchSweep:
         with progress_display.live(
             self._console, self.manifest, trials_ahead(self._rest(packs), todo)
         ) as progress:
-            done = launch.launch(
+            broken = launch.launch(
                 self.folder,
                 self.manifest,
                 packs,
@@ -140,7 +140,7 @@ class SearchSweep:
                 progress,
                 self._say,
             )
-        for pack, log in done.broken.items():
+        for pack, log in broken.items():
             raise PackBroke(
                 f"pack {pack} broke off; the end of {self.folder.pack_dir(pack) / 'log.txt'}:\n{log}"
             )

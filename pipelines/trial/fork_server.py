@@ -19,14 +19,22 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
 from perfsweep.pipelines import own_code
 from perfsweep.pipelines.trial import shared_imports
+from perfsweep.pipelines.trial.parent import (
+    adopt_orphans,
+    children_of,
+    descendants,
+    detach,
+    die_with_parent,
+    flush_streams,
+    kill_all,
+)
 from perfsweep.workloads import copied_imports
 
 STATUS = struct.Struct("i")
@@ -93,8 +101,6 @@ def serve(requests: socket.socket, later: Sequence[str] = ()) -> None:
     What it sends first says that all is imported, but for `later`: modules that all children but the first
     find imported. What a child leaves running, a daemon too, ends with it.
     """
-    from perfsweep.pipelines.trial.parent import adopt_orphans, descendants, kill_all
-
     adopt_orphans()
     try:
         _serve(requests, later)
@@ -139,8 +145,6 @@ def branch(variables: str, imports: str, requests: int) -> None:
     imports : what else it imports, as JSON of `Imports`
     requests : descriptor of its socket
     """
-    from perfsweep.pipelines.trial.parent import die_with_parent
-
     _leave_signals_to_pack()
     die_with_parent()
     os.environ.update(json.loads(variables))
@@ -151,6 +155,19 @@ def branch(variables: str, imports: str, requests: int) -> None:
         serve(own)
 
 
+def forked(spec_file: str, pipe: int | None = None) -> None:
+    """First function of a forked trial: a process group of its own, streams into its log.
+
+    `pipe` is the descriptor that one which stays takes its turns from.
+    """
+    # The pack imports this module too, which must not import torch.
+    from perfsweep.pipelines.trial import process
+
+    detach(Path(spec_file).with_name("log.txt"))
+    if status := process.main([spec_file, *([] if pipe is None else ["0", str(pipe)])]):
+        sys.exit(status)
+
+
 def _leave_signals_to_pack() -> None:
     """Slurm signals every process of a job: the pack decides what ends."""
     for number in _OF_THE_PACK:
@@ -159,8 +176,6 @@ def _leave_signals_to_pack() -> None:
 
 def _report(children: dict[int, int]) -> None:
     """Write how each child that has ended did so, and end what it has left running."""
-    from perfsweep.pipelines.trial.parent import children_of, descendants, kill_all
-
     with suppress(ChildProcessError):  # none is left
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = ended
@@ -174,8 +189,6 @@ def _report(children: dict[int, int]) -> None:
 
 
 def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
-    from perfsweep.pipelines.trial.parent import adopt_orphans
-
     adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (*_OF_THE_PACK, signal.SIGCHLD):
@@ -184,30 +197,6 @@ def _leave_server(requests: socket.socket, descriptors: list[int]) -> None:
     requests.close()
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def flush_streams() -> None:
-    """Write what is left of both streams; what a full disk does not take is lost."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-
-
-def by_itself(main: Callable[[list[str]], int]) -> NoReturn:
-    """Run a process that no server has forked, and end it as if one had: with all that it has started.
-
-    Threads that user code has left running do not hold it up.
-    """
-    from perfsweep.pipelines.trial.parent import adopt_orphans, die_with_parent, end_family
-
-    die_with_parent()
-    adopt_orphans()
-    try:
-        status = main(sys.argv[1:])
-    finally:
-        flush_streams()
-        end_family()
-    os._exit(status)
 
 
 def _run(request: bytes, pipes: list[int]) -> None:
@@ -230,8 +219,6 @@ def _run(request: bytes, pipes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    from perfsweep.pipelines.trial.parent import die_with_parent
-
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         _leave_signals_to_pack()
         die_with_parent(signal.SIGCONT)  # one that was stopped would not see that its pack has gone

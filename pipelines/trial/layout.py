@@ -1,4 +1,6 @@
-"""The draw of a process's layout: hash seed, size of the environment, heap and mappings, and the allocator.
+"""The memory of a process: the draw of its layout, and the state of Python's collector.
+
+The layout is hash seed, size of the environment, heap and mappings, and the allocator.
 
 Where code and data lie moves a small workload's time by per cents, the same in every iteration of a process
 and so in every trial that shares it (Mytkowicz et al. 2009). Held still it would be a bias of the sweep;
@@ -9,11 +11,13 @@ draws once for a server (libraries, the stack's start) is why servers are renewe
 from __future__ import annotations
 
 import ctypes
+import gc
 import hashlib
 import mmap
 import os
 import random
 
+from perfsweep.workloads.api import Declaration, Levels
 from perfsweep.workloads.preloads import STEADY
 
 _PADDING = "PERFSWEEP_PADDING"
@@ -82,3 +86,20 @@ def keep_junk(amount: int) -> None:
     _held.append({f"entry {number}": number for number in range(500 * amount)})
     _held.append([torch.zeros(64) for _ in range(30 * amount)])
     _held.append(torch.zeros(250_000 * amount))
+
+
+def prepare_collector(workload: type[Declaration], levels: Levels) -> None:
+    """Before set-up: a workload that measures the collector sees it as an ordinary process does."""
+    if _measures_collector(workload, levels):
+        gc.unfreeze()
+
+
+def settle_collector(workload: type[Declaration], levels: Levels) -> None:
+    """After warm-up, one state of Python's collector for all arms, unless it is a toggle of the workload."""
+    if not _measures_collector(workload, levels):
+        gc.collect()
+        gc.freeze()
+
+
+def _measures_collector(workload: type[Declaration], levels: Levels) -> bool:
+    return any(toggle.owns_collector for toggle in workload.toggles_named(levels))

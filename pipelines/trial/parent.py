@@ -9,11 +9,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Failure, Outcome
 
@@ -165,3 +166,25 @@ def detach(log_file: Path) -> None:
         sys.exit(UNWRITTEN)
     for stream in (1, 2):
         os.dup2(log, stream)
+
+
+def flush_streams() -> None:
+    """Write what is left of both streams; what a full disk does not take is lost."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+
+
+def by_itself(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a process that no server has forked, and end it as if one had: with all that it has started.
+
+    Threads that user code has left running do not hold it up.
+    """
+    die_with_parent()
+    adopt_orphans()
+    try:
+        status = main(sys.argv[1:])
+    finally:
+        flush_streams()
+        end_family()
+    os._exit(status)

@@ -18,8 +18,7 @@ from perfsweep.pipelines.store.trial_files import read_spec, sizes_of_arrays, wr
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN, Kind, Outcome, TrialRecord, TrialSpec
 from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.failures import classify, keep_on_oom
-from perfsweep.pipelines.trial.fork_server import by_itself, flush_streams
-from perfsweep.pipelines.trial.parent import Reply, take_workers_along
+from perfsweep.pipelines.trial.parent import Reply, by_itself, flush_streams, take_workers_along
 from perfsweep.pipelines.trial.scene import set_up
 from perfsweep.pipelines.trial.timing.regions import Timing, timing_trial
 from perfsweep.pipelines.trial.turns import Turns

@@ -19,11 +19,10 @@ from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
 from perfsweep.pipelines.trial import compile_cache, layout, process_group, scratch
-from perfsweep.pipelines.trial.collector import prepare_collector
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import energy, environment, installed
 from perfsweep.pipelines.trial.machine.environment import HostUsage
-from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog
+from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog, MetricLog
 from perfsweep.workloads.api import Context, Device, Level, Workload, methods_in_sight
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
@@ -34,7 +33,7 @@ class Scene:
 
     workload: Workload
     device: Device
-    log: BufferedLog | LiveLog
+    log: MetricLog
     setup_s: float
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     calibration_ns: int | None = None
@@ -139,7 +138,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     calibration_ns = work_ns() if spec.kind is Kind.TIMING else None
     log = log_of(levels, spec, folder, rank)
     context, facts = _context(spec, folder, device, rank, log), environment.facts()  # before turns pin it
-    prepare_collector(cls, spec.arm.levels)
+    layout.prepare_collector(cls, spec.arm.levels)
     workload = cls()
     shared = compile_cache.shared_folder(
         Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed
@@ -194,7 +193,7 @@ def _limit_memory(share: float, count: int) -> None:
         torch.cuda.set_per_process_memory_fraction(share, index)
 
 
-def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> BufferedLog | LiveLog:
+def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -> MetricLog:
     """The log that takes rows of metrics: in memory, unless a level sends rows from inside the loop."""
     intervals = [level.commit_every for level in levels.values() if level.commit_every]
     if not intervals or spec.kind in (Kind.EVIDENCE, Kind.COURSE, Kind.QUALITY) or rank > 0:
@@ -202,7 +201,7 @@ def log_of(levels: dict[str, Level], spec: TrialSpec, folder: Path, rank: int) -
     return LiveLog(min(intervals), folder / "scratch")
 
 
-def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: BufferedLog | LiveLog) -> Context:
+def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: MetricLog) -> Context:
     own = folder / "scratch" / f"rank{rank}"
     own.mkdir(parents=True, exist_ok=True)
     cache = Path(spec.cache_dir)

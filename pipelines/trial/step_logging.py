@@ -97,5 +97,9 @@ class LiveLog:
         wandb.teardown()
 
 
+MetricLog = BufferedLog | LiveLog
+"""Takes one row of metrics per iteration."""
+
+
 def _detached(value: Any) -> Any:
     return value.detach() if getattr(value, "requires_grad", False) else value

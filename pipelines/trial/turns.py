@@ -10,18 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
-
-
-class Cut(Protocol):
-    """Says how a region is cut."""
-
-    def next(self) -> Turn:
-        """End the turn under way, if there is one, and wait for the next."""
-        ...
 
 
 class Uncut:
@@ -88,6 +80,10 @@ class Turns:
             return self._pipe.recv()
         except EOFError as error:
             raise SystemExit(1) from error
+
+
+Cut = Turns | Uncut
+"""Says how a region is cut."""
 
 
 def _own_s() -> float:

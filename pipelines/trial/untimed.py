@@ -16,9 +16,10 @@ from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION, TrialSpec
 from perfsweep.pipelines.trial import process_group, replay
-from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting, CountingGc
-from perfsweep.pipelines.trial.counting.device_activity import DeviceActivity
+from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, DeviceActivity
 from perfsweep.pipelines.trial.process_group import leads
+from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing.iterations import (
     Duration,
     beat_of,
@@ -27,7 +28,7 @@ from perfsweep.pipelines.trial.timing.iterations import (
     over_a_cadence,
     whole_cadences,
 )
-from perfsweep.pipelines.trial.timing.regions import MetricLog, clock_of
+from perfsweep.pipelines.trial.timing.regions import clock_of
 from perfsweep.workloads import preloads
 from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
 from perfsweep.workloads.errors import ConfigError
@@ -134,7 +135,8 @@ def evidence_trial(
         found |= beat_of(workload, clock_of(workload, device), spec.world)
     if spec.world == 1 and (own or states is None):
         _look_for_end(workload, spec, iteration_ns)
-    return found | {"quantities": {**found.get("quantities", {}), **_length(workload)}}
+    length = {} if workload.length is None else {"length": float(workload.length)}
+    return found | {"quantities": {**found.get("quantities", {}), **length}}
 
 
 def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None) -> None:
@@ -147,10 +149,6 @@ def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None)
             if workload.length is None:
                 raise
             return
-
-
-def _length(workload: Workload) -> dict[str, float]:
-    return {} if workload.length is None else {"length": float(workload.length)}
 
 
 def course_trial(

@@ -24,6 +24,7 @@ from typing import Any
 from perfsweep.pipelines.locks import OTHER, holding
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.units import few
 from perfsweep.workloads.errors import ConfigError
 
 OLDEST_PYTHON = (3, 11)
@@ -301,9 +302,4 @@ def environment_lines(versions: Sequence[Version]) -> Iterator[str]:
         texts = [
             f"{name} {' / '.join(of)}" for name, of in sorted(differing, key=lambda one: "none" in one[1])
         ]
-        yield f"packages that differ between environments: {_some(texts, 6)}"
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
+        yield f"packages that differ between environments: {few(texts, most=6)}"

@@ -1,4 +1,4 @@
-"""The code of a version: files of a commit, or of the checkout, kept in the sweep for trials to import."""
+"""What trials of a version run: files of a commit, or of the checkout, kept in the sweep; its environment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.schema import Version
+from perfsweep.pipelines.store.schema import Environment, Version
+from perfsweep.pipelines.units import few
 from perfsweep.pipelines.versions import patched
-from perfsweep.pipelines.versions.environments import _some, environment_lines
+from perfsweep.pipelines.versions.environments import environment_lines
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
 from perfsweep.workloads.api import Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.imports import OURS, PACKAGE
 from perfsweep.workloads.registry import CODE
 from perfsweep.workloads.snapshot import Snapshot
+from perfsweep.workloads.user_environment import INTERPRETER
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,32 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
     export(found, place)
 
 
+def variables(environment: Environment, code_dir: Path, import_path: Iterable[str]) -> dict[str, str]:
+    """List the variables that a process of an environment starts with, its interpreter among them.
+
+    What a program of the user's starts by name is found in the environment too, as if it were activated.
+
+    Parameters
+    ----------
+    code_dir : holds the libraries of `code_snapshot.take_libraries`
+    import_path : folders to import from before what is installed, ours first
+    """
+    from perfsweep.pipelines.store import (
+        code_snapshot,
+    )  # which a comparison, that names environments, needs not
+
+    libraries = map(str, code_snapshot.libraries(code_dir, environment.abi))
+    path = [*import_path, *libraries]
+    programs = [str(Path(environment.interpreter).parent), os.environ.get("PATH", os.defpath)]
+    is_venv = Path(environment.prefix, "pyvenv.cfg").exists()
+    return {
+        INTERPRETER: environment.interpreter,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, path))),
+        "PATH": os.pathsep.join(programs),
+        "VIRTUAL_ENV": environment.prefix if is_venv else "",
+    }
+
+
 _PROSE = (".md", ".rst")
 
 
@@ -177,12 +205,12 @@ def notices(every: Sequence[Version]) -> Iterator[str]:
     repository = Repository(Path(versions[0].repository))
     if differing := _differing([_data(repository, version.commit) for version in versions]):
         yield (
-            f"{_some(differing)}: no code, and not the same in all versions; a trial that reads such a file"
-            " finds the checkout's, whichever version it runs"
+            f"{few(differing, most=3)}: no code, and not the same in all versions; a trial that reads such a"
+            " file finds the checkout's, whichever version it runs"
         )
     heads = [version.commit or "HEAD" for version in versions]
     if modules := {path for head in heads for path in submodules(repository.entries(head))}:
-        yield f"{_some(sorted(modules))}: submodules, of which all versions import what is checked out"
+        yield f"{few(sorted(modules), most=3)}: submodules, of which all versions import what is checked out"
 
 
 def _data(repository: Repository, commit: str | None) -> dict[str, str]:

@@ -12,8 +12,7 @@ from recorded import build
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import executor_choice, launch
-from perfsweep.pipelines.execution.launch import Launched
-from perfsweep.pipelines.measured.watch import NotebookWatch, Watch
+from perfsweep.pipelines.measured.sweeps import NotebookWatch, Watch
 from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.api import Levels
@@ -133,7 +132,7 @@ def test_a_watch_hears_of_the_plan_before_anything_is_measured(machine: Simulate
 def test_a_pack_that_breaks_off_is_an_error_after_the_report_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(launch, "launch", lambda *arguments: Launched({"p000": "killed"}))
+    monkeypatch.setattr(launch, "launch", lambda *arguments: {"p000": "killed"})
     with pytest.raises(PerfsweepError, match="pack p000 broke off; the end of its log: killed"):
         api.sweep(**OPTIONS)
     assert list(tmp_path.glob("runs/*/report.html"))

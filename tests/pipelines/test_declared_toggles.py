@@ -14,7 +14,7 @@ from toys.renamed import OtherNames, SameNames
 from perfsweep import pipelines
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import Arm, Kind, TrialSpec
-from perfsweep.pipelines.trial import collector, scene, step_logging
+from perfsweep.pipelines.trial import layout, scene, step_logging
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Levels, Toggle, Workload
 
@@ -68,7 +68,7 @@ def frozen() -> Iterator[None]:
 def test_the_collector_is_left_to_a_toggle_that_owns_it(
     cls: type[Workload], left_alone: bool, frozen: None
 ) -> None:
-    collector.prepare_collector(cls, {})
+    layout.prepare_collector(cls, {})
     assert (gc.get_freeze_count() == 0) == left_alone
 
 

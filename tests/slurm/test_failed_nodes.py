@@ -8,7 +8,7 @@ import pytest
 from stand_ins import executor_on, job, program
 
 from perfsweep.slurm.client import Sighting, SlurmClient
-from perfsweep.slurm.observation import FailedNodes
+from perfsweep.slurm.observation import failed_nodes
 from perfsweep.slurm.site import SiteProfile
 
 JOB = "JobId=7 ArrayJobId=7 ArrayTaskId=0 JobState=NODE_FAIL Reason=NodeDown"
@@ -41,14 +41,14 @@ def test_the_node_that_failed_is_asked_for(
     stand_in: Path, states: tuple[str, str], shown: str, names: tuple[str, ...], words: str
 ) -> None:
     answers(stand_in, states, shown)
-    found = FailedNodes.of(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n[1-2]"))
-    assert (found.names, found.words) == (names, words)
+    found = failed_nodes(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n[1-2]"))
+    assert found == (names, words)
 
 
 def test_a_slurm_that_does_not_answer_leaves_it_open(stand_in: Path) -> None:
     program(stand_in, "scontrol", "exit 1")
-    found = FailedNodes.of(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n[1-2]"))
-    assert found.words == ", without n[1-2]: Slurm does not say which of its nodes failed"
+    _, words = failed_nodes(SlurmClient(), Sighting("7", 0, "7", "NODE_FAIL", node="n[1-2]"))
+    assert words == ", without n[1-2]: Slurm does not say which of its nodes failed"
 
 
 REFUSES = """grep -q 'exclude=n2' "$1" || { echo Submitted batch job 8; exit; }

@@ -179,9 +179,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_network_that_nobody_counts_on_is_no_failure(network: bool | None, why: str, words: str) -> None:
-    found = judged(
-        replace(SITE, network=network), Path("runs"), replace(FINE, facts=FACTS | {"network": why})
-    )
+    probed = replace(FINE, facts=FACTS | {"network": why})
+    found = judged(replace(SITE, network=network), Path("runs"), probed)
     assert [(f.fine, f.text) for f in found if f.subject == "outbound network"] == [(True, words)]
 
 

@@ -70,10 +70,6 @@ class FakeClock(EventClock):
         """CPU time of the process."""
         return SPENT_BEFORE_NS + int(self.time_ns * self.cpu_share)
 
-    def thread_cpu_ns(self) -> int:  # type: ignore[override]
-        """CPU time of the thread: here the only one."""
-        return self.cpu_ns()
-
     def advance(self, duration_ns: int) -> None:
         """Let the host work for a while."""
         self.time_ns += duration_ns
@@ -113,15 +109,7 @@ class FakeClock(EventClock):
     def reset_peak(self) -> None:
         """Start the peak anew from what is in use."""
         self._peak_bytes = self.memory_bytes
-        self.peak_since_start = False
 
     def peak_bytes(self) -> int:
         """Highest memory in use since `reset_peak`."""
         return self._peak_bytes
-
-    def memory_stats(self) -> dict[str, int]:
-        """Memory in use and its peak, in bytes."""
-        return {
-            "allocated_bytes.all.current": self.memory_bytes,
-            "allocated_bytes.all.peak": self._peak_bytes,
-        }

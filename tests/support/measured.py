@@ -19,7 +19,6 @@ from perfsweep.pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
-from perfsweep.pipelines.execution.launch import Launched
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.records import (
@@ -255,7 +254,9 @@ class SimulatedLaunch:
         self.launched: list[str] = []
         self.timed = 0
 
-    def __call__(self, folder: SweepFolder, manifest: Manifest, packs: list[Pack], *rest: object) -> Launched:
+    def __call__(
+        self, folder: SweepFolder, manifest: Manifest, packs: list[Pack], *rest: object
+    ) -> dict[str, str]:
         for pack in packs:
             if pack.id == self.break_at:
                 raise KeyboardInterrupt
@@ -266,7 +267,7 @@ class SimulatedLaunch:
                 speed = math.exp(0.1 * self.rng.standard_normal())
                 for arm in order:
                     self._timing(folder, manifest, arm, pack.id, number, speed)
-        return Launched({})
+        return {}
 
     def _support(self, folder: SweepFolder, manifest: Manifest, arm: str, pack: str) -> None:
         levels = manifest.arm(arm).levels

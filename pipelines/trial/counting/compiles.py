@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from perfsweep.pipelines.store.trial_files import Flag
-
 _COMPILE_ID = re.compile(r"\d+/(\d+)(?:_\d+)?$")  # frame/how often compiled before, and attempts
 _PLACE = re.compile(r"^\d+/\d+(_\d+)?:\s*")
 _MOST_METRICS = 4096  # torch remembers 64 compiles, fewer than a model of many blocks makes
@@ -68,25 +66,19 @@ class CompileCounting:
             with suppress(ValueError):  # torch._dynamo.reset() may have forgotten it
                 handler.remove_start_callback(self._on_start)
 
-    def poll(self) -> int:
-        """Bits of `Flag` for what happened since the last poll; about a microsecond where nothing did."""
+    def poll(self) -> bool:
+        """Whether code was compiled, or that was given up, since the last poll; a microsecond where not."""
         if not sys.modules.keys() & {"torch._dynamo.utils", KNOBS}:
-            return 0
+            return False
         self._listen()
-        state = self._state()
-        if state == self._seen:
-            return 0
-        started, graphs, _, skips, kernels = (
-            now != before for now, before in zip(state, self._seen, strict=True)
-        )
-        self._seen = state
-        limits, recompiles = (_totals() or {}).get(_LIMIT, 0), self._harvest()
-        flags = Flag.COMPILE if started or graphs or kernels else Flag(0)
-        flags |= Flag.RECOMPILE if recompiles else Flag(0)
-        flags |= Flag.LIMIT if limits > self._limits_seen else Flag(0)
-        flags |= Flag.GRAPH_SKIP if skips else Flag(0)
-        self._limits_seen = limits
-        return int(flags)
+        state, before = self._state(), self._seen
+        if state == before:
+            return False
+        limits, limits_before = (_totals() or {}).get(_LIMIT, 0), self._limits_seen
+        self._seen, self._limits_seen = state, limits
+        recompiled = self._harvest() > 0
+        # A frame that Dynamo has looked at, and no more, was not compiled.
+        return recompiled or limits > limits_before or state[:-1] != before[:-1]
 
     @property
     def main_reason(self) -> str:
@@ -146,15 +138,12 @@ class CompileCounting:
             keep_more(_MOST_METRICS)
 
     def _state(self) -> tuple[int, ...]:
-        """What moves when something happened: starts, graphs, frames, skips, kernels."""
+        """What moves when something happened: starts, graphs, skips, kernels, frames."""
         counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
         if counters is None:
-            return (self._started, 0, 0, 0, self._kernels.count)
-        graphs, frames = counters["stats"]["unique_graphs"], counters["frames"]["total"]
-        return (
-            *(self._started, graphs, frames, counters["inductor"]["cudagraph_skips"]),
-            self._kernels.count,
-        )
+            return (self._started, 0, 0, self._kernels.count, 0)
+        graphs, skips = counters["stats"]["unique_graphs"], counters["inductor"]["cudagraph_skips"]
+        return (self._started, graphs, skips, self._kernels.count, counters["frames"]["total"])
 
     def _harvest(self) -> int:
         """Take in new compilation metrics; returns how many recompiles were among them."""

@@ -1,8 +1,8 @@
-"""Counts that do not depend on the machine: operations, reads, FLOPs, saved bytes, compiles, collections.
+"""Counts of a counting trial: operations, reads, FLOPs, saved bytes, collections, kernels of a device.
 
-A counting trial begins undisturbed and counts compiles (`CompileCounting`) and collections (`CountingGc`),
-both cheap enough for timing trials too. Its last pass runs a few iterations under `Counting`, whose dispatch
-mode sees every operator call and costs several times the iteration.
+A counting trial begins undisturbed and counts compiles (`compiles.CompileCounting`) and collections
+(`CountingGc`), both cheap enough for timing trials too. Its last pass runs a few iterations under `Counting`,
+whose dispatch mode sees every operator call and costs several times the iteration.
 
 Compiled code and dispatch modes do not mix: torch.compile skips a frame that starts under a mode, and *keeps
 skipping it* after the mode is gone, so that the arm silently stays eager. `Counting` therefore switches
@@ -11,7 +11,7 @@ guards as they were. What it counts for a compiled arm is the arithmetic that wa
 that came out.
 
 Everything private of torch that perfsweep touches is here, in `operators` and in `compiles`, and guarded:
-what a torch release lacks is None in the result, with a note that says what is missing.
+what a torch release lacks is None in the result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from perfsweep.pipelines.store.trial_files import Flag
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.counting.operators import OperatorCalls
-
-__all__ = ["CompileCounting", "Counting", "CountingGc", "Flag"]
 
 
 class Counting:
@@ -36,20 +32,17 @@ class Counting:
     Parameters
     ----------
     iterations : how many iterations run inside; `result` divides by it. May be set before `result` is called.
-    saved_tensors : count bytes saved for backward passes; off for code under `torch.func` transforms, which
-        refuse the hooks this needs
 
     Notes
     -----
-    Other processes and the bodies of higher order operators (`torch.cond` and the like) are not seen; `notes`
-    says so for the last. Where a CUDA graph was replayed nothing is known, and every count is None: its
-    operators ran when it was captured.
+    Other processes and the bodies of higher order operators (`torch.cond` and the like) are not seen. Where a
+    CUDA graph was replayed nothing is known, and every count is None: its operators ran when it was captured.
     """
 
-    def __init__(self, iterations: int = 1, saved_tensors: bool = True) -> None:
+    def __init__(self, iterations: int = 1) -> None:
         self.iterations = iterations
         self._calls = OperatorCalls()
-        self._saved = _SavedBytes() if saved_tensors else None
+        self._saved = _SavedBytes()
         self._replays = 0
         self._stack = ExitStack()
 
@@ -59,10 +52,9 @@ class Counting:
         with ExitStack() as stack:
             stack.enter_context(self._seeing_replays(torch.cuda.CUDAGraph))
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            if self._saved:
-                stack.enter_context(
-                    torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack)
-                )
+            stack.enter_context(
+                torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack)
+            )
             stack.enter_context(self._calls.mode())
             self._stack = stack.pop_all()
         return self
@@ -84,19 +76,13 @@ class Counting:
         finally:
             graphs.replay = replay
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What could not be counted, as phrases."""
-        replays = ("operators of replayed CUDA graphs are not counted",) if self._replays else ()
-        return (*self._calls.notes, *replays)
-
     def result(self) -> dict[str, float | None]:
         """Per iteration: ops, host_reads, flops, saved_bytes, low_precision_ops."""
         totals: dict[str, float | None] = {
             "ops": self._calls.ops,
             "host_reads": self._calls.host_reads,
             "flops": self._calls.flops,
-            "saved_bytes": self._saved.total if self._saved else None,
+            "saved_bytes": self._saved.total,
             "low_precision_ops": self._calls.low_precision_ops,
         }
         if self._replays:
@@ -168,16 +154,12 @@ def _belongs_to_parameter(tensor: Any) -> bool:
 
 
 class CountingGc:
-    """Counts runs of Python's collector while entered, and their time.
-
-    `ns_by_generation` holds the time of each generation; the oldest one walks everything that is alive.
-    """
+    """Counts runs of Python's collector while entered, and their time."""
 
     def __init__(self) -> None:
         self.collections = [0, 0, 0]
-        self.ns_by_generation = [0, 0, 0]
+        self.spent_ns = 0
         self._started_ns = 0
-        self._full_seen = 0
 
     def __enter__(self) -> CountingGc:
         gc.callbacks.append(self._on_collection)
@@ -191,19 +173,66 @@ class CountingGc:
             self._started_ns = time.perf_counter_ns()
         elif self._started_ns:  # else entered inside a collection: its start was not seen
             self.collections[info["generation"]] += 1
-            self.ns_by_generation[info["generation"]] += time.perf_counter_ns() - self._started_ns
+            self.spent_ns += time.perf_counter_ns() - self._started_ns
             self._started_ns = 0
-
-    def poll(self) -> int:
-        """`Flag.GC` where a full collection ran since the last poll; young generations take microseconds."""
-        full, before = self.collections[-1], self._full_seen
-        self._full_seen = full
-        return int(Flag.GC) if full > before else 0
 
     def result(self) -> dict[str, float | None]:
         """Totals: gc_collections, gc_full_collections, gc_ns."""
         return {
             "gc_collections": float(sum(self.collections)),
             "gc_full_collections": float(self.collections[-1]),
-            "gc_ns": float(sum(self.ns_by_generation)),
+            "gc_ns": float(self.spent_ns),
         }
+
+
+class DeviceActivity:
+    """Counts kernels while entered, copies and fills included, and the time in which any of them runs.
+
+    Events at the ends of an iteration cannot tell: a device that waits for the host passes them as late as
+    the host sets them. The profiler sees each kernel, and what a kernel takes does not depend on how late it
+    was launched.
+    """
+
+    def __init__(self) -> None:
+        self._profile: Any = None
+        self._found: dict[str, float] = {}
+
+    def __enter__(self) -> DeviceActivity:
+        from torch.profiler import ProfilerActivity, profile, supported_activities
+
+        if ProfilerActivity.CUDA in supported_activities():  # not in a torch built without CUPTI
+            self._profile = profile(activities=[ProfilerActivity.CUDA])
+            self._profile.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._profile is not None:
+            self._profile.__exit__(*exception)
+            self._found = summary(self._profile.events())
+
+    def result(self, iterations: int, units: float) -> dict[str, float | None]:
+        """kernel_launches per iteration, and device_busy_ns per unit; None where nothing was seen."""
+        if not self._found.get("kernels"):
+            return {"kernel_launches": None, "device_busy_ns": None}
+        busy_ns = self._found["busy_ns"] / units if units > 0 else None
+        return {"kernel_launches": self._found["kernels"] / iterations, "device_busy_ns": busy_ns}
+
+
+def summary(events: Iterable[Any]) -> dict[str, float]:
+    """Number of device events of a profile, and the time that their union covers."""
+    spans = [
+        (event.time_range.start, event.time_range.end)
+        for event in events
+        if "CPU" not in str(event.device_type)
+    ]
+    return {"kernels": float(len(spans)), "busy_ns": 1e3 * covered(spans)}
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of intervals: kernels on several streams overlap."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        if end > reached:
+            total += end - max(start, reached)
+            reached = end
+    return total

@@ -184,11 +184,8 @@ def _tensors(values: Sequence[Any]) -> Iterator[Any]:
 def _is_half_matrix(value: Any) -> bool:
     import torch
 
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dim() >= 2
-        and value.dtype in (torch.float16, torch.bfloat16)
-    )
+    half = (torch.float16, torch.bfloat16)
+    return isinstance(value, torch.Tensor) and value.dim() >= 2 and value.dtype in half
 
 
 def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:

@@ -10,7 +10,6 @@ import os
 import platform
 import resource
 import shutil
-import sys
 import sysconfig
 import time
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.installed import driver_refusal, torch_build
 from perfsweep.pipelines.trial.machine.usage import DISPLACED_SHARE, Usage
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.errors import UnsupportedHere
 
 STEAL_SHARE = 0.02
 """Share of CPU time that the hypervisor gave to other machines."""
@@ -43,17 +42,8 @@ NO_LIMIT = 1 << 60
 _THROTTLED_S = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 """What control groups of version 2 and 1 call it, and the unit."""
 
-_CPU_FEATURES = (
-    "avx2",
-    "avx512f",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx512_fp16",
-    "amx_tile",
-    "amx_bf16",
-    "amx_int8",
-)
-_CPU_FEATURES += ("asimd", "sve", "bf16", "i8mm")
+_CPU_FEATURES = """avx2 avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_tile amx_bf16 amx_int8
+    asimd sve bf16 i8mm"""
 _SLURM = """CLUSTER_NAME JOB_ID JOB_NAME JOB_PARTITION JOB_NODELIST ARRAY_JOB_ID ARRAY_TASK_ID STEP_ID
     NODEID PROCID LOCALID
     NNODES NTASKS CPUS_PER_TASK CPUS_ON_NODE MEM_PER_NODE MEM_PER_CPU JOB_GPUS RESTART_COUNT"""
@@ -71,13 +61,13 @@ def facts() -> dict[str, Any]:
     `memory_limit_bytes` and `cpu_limit` (in cores) are those of the control group; `settings` are environment
     variables that change timings.
     """
-    visible = gpus.visible()
+    slurm = _kept(f"SLURM_{name}" for name in _SLURM.split())
     return {
         **_node(),
         **_versions(),
-        "slurm": _slurm(),
+        "slurm": {name.removeprefix("SLURM_").lower(): value for name, value in slurm.items()},
         "settings": _kept(_SETTINGS.split()),
-        "gpus": list(map(asdict, visible)),
+        "gpus": list(map(asdict, gpus.visible())),
     }
 
 
@@ -94,33 +84,14 @@ def comparison_keys(device: Device) -> dict[str, str]:
     return {**keys, "driver": gpus.driver_version() or "", **told}
 
 
-def device_facts(kind: str = "auto") -> Device:
-    """The device that trials use here, without initialising it. `kind` is auto, cpu or cuda.
-
-    Raises
-    ------
-    ConfigError
-        `kind` is none of these.
-    UnsupportedHere
-        CUDA is asked for and torch or the node has none.
-    """
-    if kind not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device={kind} is unknown; choose from: auto, cpu, cuda")
-    cuda = torch_build().cuda
-    visible = gpus.visible() if kind != "cpu" and cuda else ()
-    if visible:
+def device_facts() -> Device:
+    """The device that trials use here, without initialising it."""
+    if visible := gpus.visible() if torch_build().cuda else ():
         first = visible[0]
         count = 1 if first.sliced else len(visible)  # CUDA uses one MIG instance in each process
         return Device(
             "cuda", count, first.name, first.memory_bytes, first.capability, _cores(), can_compile()
         )
-    if kind == "cuda":
-        why = (
-            "NVML sees no GPU that CUDA_VISIBLE_DEVICES allows"
-            if cuda
-            else "this torch is built without CUDA"
-        )
-        raise UnsupportedHere(f"device=cuda cannot be used here: {why}; use device=cpu or another node")
     own = {"cores": _cores(), "compiler": can_compile(), "vendor": _cpu_field("vendor_id")}
     return Device("cpu", 0, _cpu_model(), memory_here(), **own)
 
@@ -145,9 +116,9 @@ def refuse_old_driver() -> None:
 def can_compile() -> bool:
     """Whether torch.compile can build C++ here.
 
-    It calls $CXX, or g++ (clang++ on macOS), and no other compiler it might find; its code includes Python.h.
+    It calls $CXX, or g++, and no other compiler it might find; its code includes Python.h.
     """
-    compiler = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    compiler = os.environ.get("CXX") or "g++"
     return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
 
 
@@ -231,17 +202,15 @@ def _crowding(
     elif foreign is None and load > after.node_cores:
         reasons.append(f"load {load:.1f} on {after.node_cores} cores")
     if region is not None and region.displaced(wall_ns):
-        reasons.append(_displacement_text(region, wall_ns))
+        reasons.append(
+            f"others took its core {region.displacements} times"
+            if region.run_delay_ns is None
+            else f"others had its core for {region.run_delay_ns / wall_ns:.1%} of the time"
+        )
     stopped_s = after.throttled_s - before.throttled_s
     if stopped_s > DISPLACED_SHARE * (after.at_s - before.at_s):
         reasons.append(f"a quota of CPU time stopped it for {stopped_s:.2f} s")
     return reasons
-
-
-def _displacement_text(region: Usage, wall_ns: int) -> str:
-    if region.run_delay_ns is None:
-        return f"others took its core {region.displacements} times"
-    return f"others had its core for {region.run_delay_ns / wall_ns:.1%} of the time"
 
 
 def foreign_cores(before: HostUsage, after: HostUsage) -> float | None:
@@ -273,14 +242,14 @@ def _gpu_disturbance(
 
 
 def _node() -> dict[str, Any]:
-    times = _cpu_times()
+    times, flags, mhz = _cpu_times(), _cpu_field("flags", "Features").split(), _cpu_field("cpu MHz")
     return {
         "host": platform.node(),
         "kernel": platform.release(),
         "cpu_model": _cpu_model(),
-        "cpu_features": [name for name in _CPU_FEATURES if name in _cpu_flags()],
+        "cpu_features": [name for name in _CPU_FEATURES.split() if name in flags],
         "cpu_governor": _read(Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")).strip() or None,
-        "cpu_mhz": _cpu_mhz(),
+        "cpu_mhz": float(mhz) if mhz else None,  # of the first core now; a virtual machine's nominal one
         "node_cores": os.cpu_count(),
         "cores": _cores(),
         "affinity": _ranges(_affinity()),
@@ -309,20 +278,13 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _slurm() -> dict[str, str]:
-    kept = _kept(f"SLURM_{name}" for name in _SLURM.split())
-    return {name.removeprefix("SLURM_").lower(): value for name, value in kept.items()}
-
-
 def _kept(names: Iterable[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _affinity() -> list[int]:
     """Numbers of the cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def _cores() -> int:
@@ -357,16 +319,6 @@ def _cpu_model() -> str:
     name = _cpu_field("model name", "Processor", "cpu model") or platform.processor() or platform.machine()
     family, model = _cpu_field("cpu family"), _cpu_field("model")
     return f"{name}, family {family} model {model}" if family and model else name
-
-
-def _cpu_mhz() -> float | None:
-    """Clock of the first core just now; a virtual machine often tells its nominal one."""
-    text = _cpu_field("cpu MHz")
-    return float(text) if text else None
-
-
-def _cpu_flags() -> frozenset[str]:
-    return frozenset(_cpu_field("flags", "Features").split())
 
 
 def _memory_bytes(field: str) -> int | None:

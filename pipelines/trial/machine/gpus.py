@@ -86,8 +86,8 @@ def visible() -> tuple[Gpu, ...]:
 
     Numbers are taken in the order of the PCI bus, as processes that start with `BY_BUS` take them.
     """
-    with _nvml() as nvml:
-        return tuple(_describe(nvml, handle) for handle in _visible_handles(nvml)) if nvml else ()
+    with handles() as (nvml, found):
+        return tuple(_describe(nvml, handle) for handle in found) if nvml else ()
 
 
 def driver_version() -> str | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,17 +37,11 @@ class HostClock:
 
     now_ns = staticmethod(time.perf_counter_ns)
     cpu_ns = staticmethod(time.process_time_ns)
-    thread_cpu_ns = staticmethod(time.thread_time_ns)
     delay_ns = staticmethod(usage.delay_ns)
     usage = staticmethod(usage.moment)
 
     times_device = False
     """Whether there is a device whose time line events mark."""
-
-    def __init__(self) -> None:
-        self.peak_since_start = True
-        """Whether `peak_bytes` covers the life of the process, because its mark was not, or could not be,
-        reset."""
 
     def find_devices(self) -> None:
         """Look, after warm-up, where this process computes.
@@ -72,21 +64,23 @@ class HostClock:
     def reset_peak(self) -> None:
         """Start the peak of memory again.
 
-        Where the kernel refuses (a hardened container, another system) the peak stays that of the whole
-        process and `peak_since_start` says so.
+        Where the kernel refuses, as in a hardened container, the peak stays that of the whole process.
         """
         # 5 resets the high-water mark of resident memory, unprivileged; ru_maxrss may not follow it.
         with contextlib.suppress(OSError):
             _CLEAR_REFS.write_text("5")
-            self.peak_since_start = False
 
     def forget_warm_up(self) -> None:
         """Start the peak again: what compiling took in warm-up is no memory of the arm."""
         self.reset_peak()
 
     def peak_bytes(self) -> int:
-        """Highest resident memory since `reset_peak`, in bytes."""
-        return self.memory_stats()["resident_bytes.peak"]
+        """Highest resident memory since `reset_peak`, in bytes; without /proc that of the whole process."""
+        try:
+            lines = _STATUS.read_text().splitlines()
+        except OSError:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def taken_bytes(self) -> int:
         """Memory that the process keeps from others now, in bytes: of what several share only its part."""
@@ -104,27 +98,6 @@ class HostClock:
         """Numbers of the devices, among the visible ones, that hold tensors of this process: none here."""
         return []
 
-    def memory_stats(self) -> dict[str, int]:
-        """Resident memory now and at its peak, in bytes, and whether the peak covers the whole process."""
-        peak, current = _resident_bytes()
-        return {
-            "resident_bytes.peak": peak,
-            "resident_bytes.current": current,
-            "peak_since_start": int(self.peak_since_start),
-        }
-
-
-def _resident_bytes() -> tuple[int, int]:
-    """Peak and current resident memory; without /proc both are the peak of the process's whole life."""
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        unit = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return peak, peak
-    fields = dict(line.split(":", 1) for line in lines if line.startswith(("VmHWM:", "VmRSS:")))
-    return tuple(int(fields[name].split()[0]) * 1024 for name in ("VmHWM", "VmRSS"))  # type: ignore[return-value]
-
 
 def tensors_on() -> dict[tuple[str, int], int]:
     """Most bytes that tensors of this process took on each accelerator, by torch's name for it and number.
@@ -138,8 +111,6 @@ def tensors_on() -> dict[tuple[str, int], int]:
         module = getattr(torch, kind, None)
         if module is not None and module.is_initialized():
             found |= {(kind, number): module.max_memory_allocated(number) for number in _numbers(module)}
-    if torch.backends.mps.is_available():
-        found["mps", 0] = torch.mps.current_allocated_memory()
     return {place: size for place, size in found.items() if size}
 
 
@@ -182,7 +153,6 @@ class ChildClock(HostClock):
     """
 
     def __init__(self, child_usage: Callable[[], resource.struct_rusage], devices: int = 0) -> None:
-        super().__init__()
         self._child_usage = child_usage
         self._devices = devices
 
@@ -206,19 +176,17 @@ class ChildClock(HostClock):
         """Numbers of all devices that are visible: which of them hold tensors of others is not known."""
         return list(range(self._devices))
 
-    def memory_stats(self) -> dict[str, int]:
-        """Highest resident memory, and none now: nothing runs between two iterations."""
-        peak = self._child_usage().ru_maxrss * 1024
-        return {"resident_bytes.peak": peak, "resident_bytes.current": 0, "peak_since_start": 1}
+    def peak_bytes(self) -> int:
+        """Highest resident memory of any of them, in bytes."""
+        return self._child_usage().ru_maxrss * 1024
 
 
-class EventClock(HostClock, ABC):
+class EventClock(HostClock):
     """A clock whose device can mark its own time line with events, taken from a pool that never grows."""
 
     times_device = True
 
     def __init__(self, pool: list[Any]) -> None:
-        super().__init__()
         self._pool = pool
 
     def event(self) -> Any | None:
@@ -233,17 +201,17 @@ class EventClock(HostClock, ABC):
         """Give an event back; its mark is forgotten."""
         self._pool.append(event)
 
-    @abstractmethod
     def ready(self, event: Any) -> bool:
         """Whether the device has passed the event. Never waits."""
+        return event.query()
 
-    @abstractmethod
     def elapsed_ns(self, start: Any, end: Any) -> int:
-        """Device time between two events that are both ready."""
+        """Device time between two events that are both ready; resolution about half a microsecond."""
+        return round(start.elapsed_time(end) * 1e6)
 
-    @abstractmethod
     def _record(self, event: Any) -> None:
         """Put the event into the current stream."""
+        event.record()
 
 
 class DeviceClock(EventClock):
@@ -275,9 +243,6 @@ class DeviceClock(EventClock):
         self.device = torch.device(device_type, torch.accelerator.current_device_index())
         self._used = [self.device.index]
         super().__init__([torch.Event(device=self.device, enable_timing=True) for _ in range(events)])
-        self._create_events()
-
-    def _create_events(self) -> None:
         # The driver creates an event at its first record: that cost must not fall into the first iterations.
         for event in self._pool:
             event.record()
@@ -309,22 +274,10 @@ class DeviceClock(EventClock):
             )
         self._used = sorted({own.index, *numbers})
 
-    def ready(self, event: Any) -> bool:
-        """Whether the device has passed the event. Never waits."""
-        return event.query()
-
-    def elapsed_ns(self, start: Any, end: Any) -> int:
-        """Device time between two events that are both ready; resolution about half a microsecond."""
-        return round(start.elapsed_time(end) * 1e6)
-
-    def _record(self, event: Any) -> None:
-        event.record()
-
     def reset_peak(self) -> None:
         """Reset the peaks of all devices' memory."""
         for number in _numbers(self._accelerator):
             self._accelerator.reset_peak_memory_stats(number)
-        self.peak_since_start = False
 
     def peak_bytes(self) -> int:
         """Highest device memory held by tensors since `reset_peak`, in bytes: the sum of all devices' peaks.
@@ -350,10 +303,6 @@ class DeviceClock(EventClock):
     def used_devices(self) -> list[int]:
         """Numbers of the devices, among the visible ones, that hold tensors of this process; ours always."""
         return list(self._used)
-
-    def memory_stats(self) -> dict[str, int]:
-        """The allocator's statistics by torch's names; empty before the first allocation."""
-        return dict(self._accelerator.memory_stats(self.device))
 
 
 def clock_for(device: Device) -> HostClock:

@@ -10,8 +10,7 @@ import torch
 from perfsweep.pipelines.trial import process_group
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.growth import memory_growth, time_growth
-from perfsweep.pipelines.trial.timing.period import period_of, suffices
+from perfsweep.pipelines.trial.timing.period import memory_growth, period_of, suffices, time_growth
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ContractError
 

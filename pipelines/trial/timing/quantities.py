@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from perfsweep.pipelines.trial.machine import energy
-from perfsweep.pipelines.trial.machine.energy import MOST_W, Spent
-from perfsweep.pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine.energy import (
+    MOST_W,
     Counters,
+    Spent,
     Unreadable,
     gpu_counters,
     grown_j,
@@ -112,32 +113,28 @@ class Meter:
 
     def begin(self) -> None:
         """A region begins now; the device has done all that it was given before."""
-        self._read(self._keep_before)
+        if self._counters is not None and not self._reason:
+            try:
+                self._before, self._began = self._counters.read_j(), self._now()
+            except Unreadable as error:
+                self._reason = str(error)
 
     def end(self) -> None:
         """The region has ended."""
-        self._read(self._add)
+        if self._counters is not None and not self._reason:
+            try:
+                self._add(self._counters)
+            except Unreadable as error:
+                self._reason = str(error)
 
-    def _read(self, take: Callable[[Counters, tuple[float, ...]], None]) -> None:
-        if self._counters is None or self._reason:
-            return
-        try:
-            take(self._counters, self._counters.read_j())
-        except Unreadable as error:
-            self._reason = str(error)
-
-    def _keep_before(self, counters: Counters, read: tuple[float, ...]) -> None:
-        self._before, self._began = read, self._now()
-
-    def _add(self, counters: Counters, read: tuple[float, ...]) -> None:
-        seconds = self._now() - self._began
+    def _add(self, counters: Counters) -> None:
+        read, seconds = counters.read_j(), self._now() - self._began
         for counter, before, after in zip(counters.each, self._before, read, strict=True):
             if counter.range_j is not None and seconds > counter.range_j / MOST_W:
-                self._reason = (
+                raise Unreadable(
                     f"the counter of {counter.name} may have begun again more than once in {seconds:.0f} s; a"
                     f" region under {counter.range_j / MOST_W:.0f} s would do"
                 )
-                return
             joules = grown_j(counter, before, after)
             self._joules[counter.name] = self._joules.get(counter.name, 0.0) + joules
         self._regions += 1

@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from perfsweep.pipelines.store.trial_schema import RankFigures
-from perfsweep.pipelines.trial.counting.device_activity import covered
-from perfsweep.pipelines.trial.parent import node_name
+from perfsweep.pipelines.trial.counting.counters import covered
 
 PROFILED_ITERATIONS = 5
 
@@ -58,11 +57,6 @@ def gathered(own: Any, world: int) -> list[Any]:
         parts = [None] * world
         dist.all_gather_object(parts, own)
     return parts
-
-
-def own_region(region_ns: Sequence[int], walls_ns: Sequence[np.ndarray], devices: int = 0) -> Region:
-    """What this rank timed, part by part."""
-    return Region(node_name(), tuple(region_ns), np.concatenate(walls_ns), devices)
 
 
 def slowest_ns(ranks: Sequence[Region]) -> int:

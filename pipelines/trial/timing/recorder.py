@@ -12,12 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.pipelines.store.trial_files import Flag
 from perfsweep.pipelines.trial.machine.usage import Moment, Usage
 from perfsweep.pipelines.trial.timing.clock import EventClock, HostClock
-from perfsweep.pipelines.trial.timing.series import BOUNDARY, NO_TIME, Recording, Series
-
-__all__ = ["CAPACITY", "NO_TIME", "Flag", "Recorder", "Series"]
+from perfsweep.pipelines.trial.timing.series import BOUNDARY, NO_TIME, Series, series_of
 
 CAPACITY = 16384
 """Marks after which the list is packed into an array, between two iterations."""
@@ -116,8 +113,6 @@ class _Region:
 
     chunks: list[np.ndarray] = field(default_factory=list)
     packed: int = 0
-    flagged: list[tuple[int, int]] = field(default_factory=list)
-    thread_ns: list[int] = field(default_factory=list)
     cpu_ns: int = 0
     moments: list[Moment] = field(default_factory=list)
     delays_ns: list[int | None] = field(default_factory=list)
@@ -138,14 +133,10 @@ class Recorder:
     Parameters
     ----------
     clock : where times and events come from
-    capacity : marks after which the list is packed, between iterations; the next iteration carries
-        `Flag.FLUSH`
-    thread_cpu : also record the thread's CPU time of each iteration; one system call more for each
+    capacity : marks after which the list is packed, between iterations
     """
 
-    def __init__(self, clock: HostClock, capacity: int = CAPACITY, *, thread_cpu: bool = False) -> None:
-        if capacity < 1:
-            raise ValueError(f"a recorder needs room for at least one mark, and capacity is {capacity}")
+    def __init__(self, clock: HostClock, capacity: int = CAPACITY) -> None:
         self._clock = clock
         self._now = clock.now_ns
         # Times and codes alternate in one list: appending two integers is the cheapest mark there is, an
@@ -153,9 +144,7 @@ class Recorder:
         self._marks: list[int] = []
         self._put = self._marks.append
         self._limit = 2 * capacity
-        self._thread_cpu = thread_cpu
         self._times_device = isinstance(clock, EventClock) and clock.times_device
-        self._plain = not self._times_device and not thread_cpu
         self._device: _DeviceMarks | None = None
         self._phases: dict[str, _Phase | _DevicePhase] = {}
         self._region = _Region()
@@ -183,25 +172,18 @@ class Recorder:
         # Last, and first at the end: a delay between a reading and its mark is none of the region's.
         self._region.delays_ns.append(self._clock.delay_ns())
         self._mark(BOUNDARY)
-        self._mark_cpu()
 
-    def lap(self, flags: int = 0) -> None:
-        """End an iteration, which carries `flags`, and begin the next."""
-        if flags:
-            self.flag(flags)
-        if self._plain:
+    def lap(self) -> None:
+        """End an iteration and begin the next."""
+        if self._device is None:
             put = self._put
             put(self._now())
             put(BOUNDARY)
         else:
-            self._lap_fully()
+            self._device.poll()  # before the mark, which may need one of the events that come back
+            self._mark(BOUNDARY)
         if len(self._marks) >= self._limit:
             self._pack()
-            self.flag(Flag.FLUSH)
-
-    def flag(self, flags: int) -> None:
-        """Add flags to the iteration under way."""
-        self._region.flagged.append((self._mark_count(), int(flags)))
 
     def stop(self) -> None:
         """End the region once the device has done all it was given."""
@@ -215,7 +197,6 @@ class Recorder:
         self._put(BOUNDARY)
         region.delays_ns.append(self._clock.delay_ns())
         region.cpu_ns += self._clock.cpu_ns()
-        self._mark_cpu()
         region.moments.append(self._clock.usage())
         region.stopped = True
         if device is not None:
@@ -236,15 +217,9 @@ class Recorder:
             )
         self._pack()
         region, marks = self._region, np.concatenate(self._region.chunks)
-        return Recording(
-            marks=marks,
-            device_ns=self._device.times(len(marks)) if self._device else None,
-            flagged=region.flagged,
-            thread_ns=region.thread_ns,
-            cpu_ns=region.cpu_ns,
-            usage=replace(Usage.between(*region.moments), own_delay_ns=_grown(*region.delays_ns)),
-            names=tuple(self._phases),
-        ).series()
+        device_ns = self._device.times(len(marks)) if self._device else None
+        usage = replace(Usage.between(*region.moments), own_delay_ns=_grown(*region.delays_ns))
+        return series_of(marks, device_ns, region.cpu_ns, usage, tuple(self._phases))
 
     def _mark(self, code: int) -> None:
         put = self._put
@@ -252,16 +227,6 @@ class Recorder:
         put(code)
         if self._device is not None:
             self._device.mark(self._mark_count() - 1)
-
-    def _mark_cpu(self) -> None:
-        if self._thread_cpu:
-            self._region.thread_ns.append(self._clock.thread_cpu_ns())
-
-    def _lap_fully(self) -> None:
-        if self._device is not None:
-            self._device.poll()  # before the mark, which may need one of the events that come back
-        self._mark(BOUNDARY)
-        self._mark_cpu()
 
     def _mark_count(self) -> int:
         return self._region.packed + len(self._marks) // 2

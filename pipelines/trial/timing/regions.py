@@ -7,48 +7,30 @@ import multiprocessing
 import operator
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, TrialSpec
 from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.collector import settle_collector
-from perfsweep.pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.layout import settle_collector
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
-from perfsweep.pipelines.trial.parent import Ready
+from perfsweep.pipelines.trial.parent import Ready, node_name
+from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
 from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
 from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
-from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
-from perfsweep.pipelines.trial.timing.series import write_regions
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.series import Series, write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.pipelines.trial.turns import Cut, Uncut, Wanted
 from perfsweep.workloads.api import Device, NullClock, Workload
 from perfsweep.workloads.errors import RecordError
-
-
-class MetricLog(Protocol):
-    """Takes one row of metrics per iteration; see `perfsweep.pipelines.trial.step_logging`."""
-
-    calls: int
-    commits: int
-
-    def __len__(self) -> int:
-        """Rows kept so far."""
-        ...
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Rows kept so far, one array for each key."""
-        ...
-
-    def shorten(self, rows: int) -> None:
-        """Keep so many rows and forget later ones."""
-        ...
 
 
 def timing_trial(
@@ -230,9 +212,10 @@ class Timing:
 
     def _together(self, series: Sequence[Series]) -> list[ranks.Region]:
         """What every rank timed; every rank calls this after its part of the region."""
-        own = ranks.own_region(
-            [part.region_ns for part in series],
-            [part.wall_ns for part in series],
+        own = ranks.Region(
+            node_name(),
+            tuple(part.region_ns for part in series),
+            np.concatenate([part.wall_ns for part in series]),
             len(self._clock.used_devices()),
         )
         return ranks.gathered(own, self._spec.world)
@@ -324,17 +307,15 @@ class _Stretches:
         self._recorder.stop()
         self._meter.end()
         self.series.append(self._recorder.series())
-        self.compiled = bool(self._compiling.poll()) or self.compiled
+        self.compiled = self._compiling.poll() or self.compiled
 
 
 def _unsteady(series: Sequence[Series], cadence: int, places: Sequence[int]) -> str | None:
     """Why times are not steady, once sorted by the places of the cadence; None if they are."""
     times_ns = np.concatenate([part.judged_ns(cadence) for part in series])
-    flags = np.concatenate([part.flags for part in series])
     if cadence > 1 and len(times_ns) == len(places):
-        order = np.argsort(places, kind="stable").reshape(cadence, -1).T.ravel()
-        times_ns, flags = times_ns[order], flags[order]
-    return region_alarm(times_ns, flags, cadence)
+        times_ns = times_ns[np.argsort(places, kind="stable").reshape(cadence, -1).T.ravel()]
+    return region_alarm(times_ns, cadence)
 
 
 def _timed_jobs(stretches: _Stretches, jobs: int, turns: Cut) -> str | None:

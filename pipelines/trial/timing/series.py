@@ -27,10 +27,8 @@ class Series:
     ----------
     start_ns, wall_ns : [N] start of each iteration, and the time to the next start; the last ends when the
         region does, so the walls add up to `region_ns`
-    cpu_ns : [N] CPU time of the thread, where it was asked for
     device_ns : [N] between the device's marks at the ends of each iteration, `NO_TIME` where one is missing;
         None without a device
-    flags : [N] uint32 of `Flag`
     host_phases, device_phases : [N] for each phase; a phase inside another is named ``outer/inner`` and its
         time is part of the outer phase's. On an asynchronous device the host's waiting counts in the phase
         that blocks next, so the device's times are reported.
@@ -41,9 +39,7 @@ class Series:
 
     start_ns: np.ndarray
     wall_ns: np.ndarray
-    cpu_ns: np.ndarray | None
     device_ns: np.ndarray | None
-    flags: np.ndarray
     host_phases: dict[str, np.ndarray]
     device_phases: dict[str, np.ndarray]
     region_ns: int
@@ -69,54 +65,38 @@ class Series:
         return np.maximum(self.device_ns[self.device_ns != NO_TIME], 1)
 
 
-@dataclass(frozen=True)
-class Recording:
-    """The raw marks of a region that began with a boundary, had one after each iteration and one at its end.
+def series_of(
+    marks: np.ndarray, device_ns: np.ndarray | None, cpu_ns: int, usage: Usage, names: Sequence[str]
+) -> Series:
+    """Times of iterations and phases; the marks begin with a boundary and have one after each iteration.
 
-    Attributes
+    Parameters
     ----------
-    marks : [M, 2] int64 time and code
+    marks : [M, 2] int64 time and code; the last is a boundary too, at the end of the region
     device_ns : [M] device time of each mark, `NO_TIME` where it has none; None without a device
-    flagged : index of the mark that came next, and the flags
-    thread_ns : CPU time of the thread at each boundary, or nothing
     cpu_ns, usage : CPU time of the process over the region, and what the kernel counted
     names : name of the phase with code 1, 2, ...
     """
-
-    marks: np.ndarray
-    device_ns: np.ndarray | None
-    flagged: Sequence[tuple[int, int]]
-    thread_ns: Sequence[int]
-    cpu_ns: int
-    usage: Usage
-    names: Sequence[str]
-
-    def series(self) -> Series:
-        """Times of iterations and phases."""
-        times, codes = self.marks[:, 0], self.marks[:, 1]
-        ends = _iteration_ends(np.flatnonzero(codes == BOUNDARY))
-        cpu = np.array(self.thread_ns, np.int64)
-        cpu_ns = np.diff(_iteration_ends(cpu)) if len(cpu) else None
-        device_ns, device_phases, dropped = None, {}, 0
-        if self.device_ns is not None:
-            complete = _complete(self.device_ns != NO_TIME, ends)
-            device_ns = np.where(complete, np.diff(self.device_ns[ends]), NO_TIME)
-            phases = _phase_times(self.device_ns, codes, ends, self.names)
-            device_phases = {name: np.where(complete, phase, NO_TIME) for name, phase in phases.items()}
-            dropped = int(np.sum(~complete))
-        return Series(
-            start_ns=times[ends[:-1]],
-            wall_ns=np.diff(times[ends]),
-            cpu_ns=cpu_ns,
-            device_ns=device_ns,
-            flags=_flag_series(self.flagged, ends),
-            host_phases=_phase_times(times, codes, ends, self.names),
-            device_phases=device_phases,
-            region_ns=int(times[-1] - times[0]),
-            region_cpu_ns=self.cpu_ns,
-            usage=self.usage,
-            dropped=dropped,
-        )
+    times, codes = marks[:, 0], marks[:, 1]
+    ends = _iteration_ends(np.flatnonzero(codes == BOUNDARY))
+    iterations_ns, device_phases, dropped = None, {}, 0
+    if device_ns is not None:
+        complete = _complete(device_ns != NO_TIME, ends)
+        iterations_ns = np.where(complete, np.diff(device_ns[ends]), NO_TIME)
+        phases = _phase_times(device_ns, codes, ends, names)
+        device_phases = {name: np.where(complete, phase, NO_TIME) for name, phase in phases.items()}
+        dropped = int(np.sum(~complete))
+    return Series(
+        start_ns=times[ends[:-1]],
+        wall_ns=np.diff(times[ends]),
+        device_ns=iterations_ns,
+        host_phases=_phase_times(times, codes, ends, names),
+        device_phases=device_phases,
+        region_ns=int(times[-1] - times[0]),
+        region_cpu_ns=cpu_ns,
+        usage=usage,
+        dropped=dropped,
+    )
 
 
 def _iteration_ends(boundaries: np.ndarray) -> np.ndarray:
@@ -128,14 +108,6 @@ def _complete(present: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """[N] whether an iteration has all of its marks, those at both ends included."""
     missing = np.concatenate([[0], np.cumsum(~present)])
     return missing[ends[1:] + 1] == missing[ends[:-1]]
-
-
-def _flag_series(flagged: Sequence[tuple[int, int]], ends: np.ndarray) -> np.ndarray:
-    """[N] flags; what came after the last lap belongs to the last iteration."""
-    flags = np.zeros(len(ends) - 1, np.uint32)
-    for index, bits in flagged if len(flags) else ():
-        flags[min(np.searchsorted(ends, index) - 1, len(flags) - 1)] |= bits
-    return flags
 
 
 def _phase_times(
@@ -223,7 +195,7 @@ def write_regions(
 
 
 def _arrays(series: Series) -> dict[str, np.ndarray]:
-    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns, "flags": series.flags}
+    arrays = {"start_ns": series.start_ns, "wall_ns": series.wall_ns}
     if series.device_ns is not None:
         arrays["device_ns"] = series.device_ns
     arrays |= {f"host_{name}": values for name, values in series.host_phases.items()}

@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.ma
 from numpy.typing import ArrayLike
 
-from perfsweep.pipelines.store.trial_files import Flag
 from perfsweep.pipelines.store.trial_schema import TrialSpec
 from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.timing.clock import HostClock
@@ -26,18 +26,15 @@ from perfsweep.workloads.api import NullClock, Workload
 
 BATCH = 5
 SHORTEST_WARMUP = 5
-UNFLAGGED = 3
-"""Iterations without a flag, one after another, that end the search for compilations."""
+WITHOUT_COMPILING = 3
+"""Iterations that compile nothing, one after another, that end the search for compilations."""
 LARGEST_CUT = 0.25
 """Share of a region that may look like warm-up before the region is doubted."""
 STANDARD_ERRORS = 3.0
 SHORTEST_REGION = 20
-"""Iterations, or cadences, below which only a compilation raises an alarm: of three batches MSER nearly
-always cuts one."""
+"""Iterations, or cadences, below which no region is doubted: of three batches MSER nearly always cuts one."""
 BLOCKS = 10
 """Blocks per half of a region, from which the standard error of its median is taken."""
-
-_COMPILED = Flag.COMPILE | Flag.RECOMPILE
 
 
 def mser5(times_ns: ArrayLike) -> int:
@@ -86,7 +83,7 @@ def _best_cut(means: np.ndarray, largest: int) -> int:
 class WarmUp:
     """Watches the iterations of a warm-up and says when it may end.
 
-    It lasts at least 5 iterations and until 3 in a row carry no flag; then until the later half of it looks
+    It lasts at least 5 iterations and until 3 in a row compile nothing; then until the later half of it looks
     steady: until MSER, free to cut as much as it likes, cuts no more than half. Fewer than 25 iterations are
     looked at in shorter batches, of which there are always five or more: five batches of 5 would let no
     warm-up end before 25.
@@ -99,14 +96,15 @@ class WarmUp:
     def __init__(self, warmup_max: int) -> None:
         self.warmup_max = warmup_max
         self.wall_ns: list[int] = []
-        self._unflagged = 0
+        self._without_compiling = 0
         self._steady = False
 
-    def observe(self, wall_ns: int, flags: int = 0) -> None:
+    def observe(self, wall_ns: int, compiled: bool) -> None:
         """Take in one iteration."""
         self.wall_ns.append(wall_ns)
-        self._unflagged = 0 if flags else self._unflagged + 1
-        long_enough = len(self.wall_ns) >= SHORTEST_WARMUP and self._unflagged >= UNFLAGGED
+        self._without_compiling = 0 if compiled else self._without_compiling + 1
+        enough = self._without_compiling >= WITHOUT_COMPILING
+        long_enough = len(self.wall_ns) >= SHORTEST_WARMUP and enough
         self._steady = long_enough and 2 * _warmup_cut(self.wall_ns) <= len(self.wall_ns)
 
     @property
@@ -132,33 +130,24 @@ def _warmup_cut(wall_ns: Sequence[int]) -> int:
     return batch * _best_cut(means, max(0, len(means) - 2))
 
 
-def region_alarm(times_ns: ArrayLike, flags: ArrayLike, cadence: int = 1, foreseen: int = 0) -> str | None:
+def region_alarm(times_ns: ArrayLike, cadence: int = 1) -> str | None:
     """Why a timed region of step-shaped work is not steady, or None.
 
     Two independent doubts must agree before a region is doubted, because MSER alone cuts up to 90 of 200
     clean iterations one time in twenty: it cuts more than 25 %, and the medians of the two halves differ by
     more than 3 standard errors, taken from the means of blocks so that neighbouring iterations may resemble
-    one another. A compilation inside the region is enough by itself. Never for jobs, whose iterations change
-    by design.
+    one another. Never for jobs, whose iterations change by design.
 
     Parameters
     ----------
     times_ns : [N] time of each iteration, where it has one
-    flags : [N] of `Flag`
     cadence : iterations after which periodic work repeats; the means over it are looked at instead
-    foreseen : flags that belong to what is measured, such as the recompilations of a naive path
 
     Raises
     ------
     ValueError
         A time is not positive and finite.
     """
-    unforeseen = np.asarray(flags, np.int64) & int(_COMPILED) & ~int(foreseen)
-    if unforeseen.any():
-        return (
-            f"{np.count_nonzero(unforeseen)} iterations of the region compiled, the first at"
-            f" {int(np.argmax(unforeseen != 0))}"
-        )
     times = np.asarray(times_ns, float)
     if cadence > 1:
         times = _batch_means(times, cadence)
@@ -201,10 +190,9 @@ RARE = 1.25
 
 def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, spec: TrialSpec) -> Warm:
     """Iterate until times rest; a job-shaped workload runs one job, which is discarded."""
-    marks, walls, warm_ns = Recorder(clock), [], 0
     if workload.shape == "job":
         return discard_job(workload, clock, spec.measure.discard_s)
-    rule = WarmUp(warmup_max=spec.measure.warmup_max)
+    marks, rule, warm_ns = Recorder(clock), WarmUp(spec.measure.warmup_max), 0
     whole_ns = 0.0 if spec.rare is not None else math.inf if spec.round == 0 else CADENCE_NS
     while True:
         start, delay_ns = clock.now_ns(), clock.delay_ns() or 0
@@ -212,13 +200,13 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
         clock.synchronize()  # without it these would be times of launches
         # Neither rest nor rare work is told, nor a turn as long as asked for, by what others had of the core.
         lost_ns = (clock.delay_ns() or 0) - delay_ns
-        walls.append(clock.now_ns() - start - lost_ns)
-        rule.observe(walls[-1], compiling.poll())
-        warm_ns += walls[-1]
-        seen = len(walls) >= workload.cadence or warm_ns >= whole_ns
+        wall_ns = clock.now_ns() - start - lost_ns
+        rule.observe(wall_ns, compiling.poll())
+        warm_ns += wall_ns
+        seen = rule.iterations >= workload.cadence or warm_ns >= whole_ns
         over = seen and rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
         if process_group.agree(over, spec.world):
-            return Warm(walls, not rule.exhausted)
+            return Warm(rule.wall_ns, not rule.exhausted)
 
 
 def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> Warm:
@@ -238,16 +226,14 @@ def discard_job(workload: Workload, clock: HostClock, limit_s: float | None) -> 
     return Warm([spent_ns], True, loaded, steps)
 
 
+@dataclass(frozen=True)
 class Warm:
     """How warm-up went: its iterations, or one job of so many steps."""
 
-    def __init__(
-        self, walls_ns: list[int], settled: bool, loaded: tuple[Gpu, ...] = (), job_steps: int = 0
-    ) -> None:
-        self.walls_ns = walls_ns
-        self.settled = settled
-        self.loaded = loaded
-        self.job_steps = job_steps
+    walls_ns: list[int]
+    settled: bool
+    loaded: tuple[Gpu, ...] = ()
+    job_steps: int = 0
 
     @property
     def step_ns(self) -> int:

@@ -9,7 +9,7 @@ from powercap import FakePowercap
 
 from perfsweep.pipelines.execution import idle_watch
 from perfsweep.pipelines.execution.idle_watch import REST_S, idle_power
-from perfsweep.pipelines.trial.machine import energy_counters
+from perfsweep.pipelines.trial.machine import energy
 from perfsweep.workloads.api import Device
 
 
@@ -17,7 +17,7 @@ from perfsweep.workloads.api import Device
 def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePowercap:
     root = tmp_path / "powercap"
     root.mkdir()
-    monkeypatch.setattr(energy_counters, "POWERCAP", root)
+    monkeypatch.setattr(energy, "POWERCAP", root)
     monkeypatch.setattr(idle_watch, "shared_by", lambda *given: "")  # whatever else this machine does
     return FakePowercap(root)
 
@@ -59,7 +59,7 @@ def test_a_rest_is_as_long_as_its_counters_need(powercap: FakePowercap, step_s: 
 def test_a_machine_without_counters_does_not_rest_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(energy_counters, "POWERCAP", tmp_path)
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     slept: list[float] = []
     found = idle_power(Device(), slept.append)
     assert slept == [] and found.watts == {} and "no RAPL counters" in found.withheld

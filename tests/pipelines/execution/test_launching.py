@@ -14,7 +14,7 @@ from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, submitted
 from perfsweep.pipelines.store import code_snapshot, writers
 from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
-from perfsweep.slurm import executors
+from perfsweep.slurm import jobs
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
 from perfsweep.workloads.api import Device
@@ -74,8 +74,9 @@ class Elsewhere(Place):
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Place]]:
-    monkeypatch.setattr(executors, "find", lambda name: {"here": Place, "there": Elsewhere}[name])
-    monkeypatch.setattr(executors, "EXECUTORS", {"here": "", "there": ""})
+    classes = {"here": f"{__name__}:Place", "there": f"{__name__}:Elsewhere"}
+    monkeypatch.setattr(jobs, "EXECUTORS", classes)
+    monkeypatch.setattr(submitted, "EXECUTORS", classes)
     monkeypatch.setattr(launch, "jobs_of", lambda folder, manifest, packs, *rest: [job(p.id) for p in packs])
     monkeypatch.setattr(launch, "environment", lambda *words: {})
     monkeypatch.setattr(code_snapshot, "take", lambda folder, *shared: tmp_path)
@@ -105,10 +106,10 @@ def launched(built: Built, executor: str = "here", device: Device | None = None,
 def test_packs_that_broke_off_are_named_with_their_reason(place: type[Place], built: Built) -> None:
     place.ends = {"p000": JobState.ENDED, "p001": JobState.FAILED, "p002": JobState.CANCELLED}
     done = launched(built)
-    assert list(done.broken) == ["p001", "p002"] and not done.complete
-    assert done.broken["p001"].startswith("memory ran out\n")
+    assert list(done) == ["p001", "p002"]
+    assert done["p001"].startswith("memory ran out\n")
     place.ends = dict.fromkeys(place.ends, JobState.ENDED)
-    assert launched(built).complete
+    assert not launched(built)
 
 
 def test_a_signal_to_this_machine_ends_its_jobs_and_handlers_are_put_back(

@@ -17,7 +17,7 @@ import pytest
 from bench import alive
 from waiting import until
 
-from perfsweep.pipelines.execution import node_server, nodes
+from perfsweep.pipelines.execution import nodes
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
 from perfsweep.pipelines.execution.spawn import Termination, wait
@@ -49,7 +49,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     monkeypatch.setenv("PYTHONPATH", paths)
     monkeypatch.setenv("SLURMD_NODENAME", "n2")
-    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"])
+    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.nodes"])
     node.module = "rank_of_test"
     yield node
     node.close()
@@ -147,7 +147,7 @@ def test_a_node_that_lacks_what_was_asked_for_ends_the_pack_with_its_sentence(
     monkeypatch.setenv(VARIABLE, Allotment(scratch=True).text)
     monkeypatch.setenv("PERFSWEEP_SCRATCH", "/proc/nowhere")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.node_server"])
+    node = Node("n2", [sys.executable, "-m", "perfsweep.pipelines.execution.nodes"])
     with pytest.raises(
         Unfit, match=r"^node n2: asked for a folder on the node's own disk, and /proc/nowhere "
     ):
@@ -275,12 +275,12 @@ def test_a_file_of_another_node_that_is_not_seen_yet_is_waited_for_and_given_up_
     def sleep(_: float) -> None:
         if (look := next(looks)) == seen_after:
             file.touch()
-        assert look <= min(seen_after, node_server.FILE_S)
+        assert look <= min(seen_after, nodes.FILE_S)
 
     clock = SimpleNamespace(sleep=sleep, monotonic=itertools.count().__next__)
-    monkeypatch.setattr(node_server, "time", clock)
-    node_server._wait_for(file)
-    assert next(looks) > min(seen_after, node_server.FILE_S - 1)
+    monkeypatch.setattr(nodes, "time", clock)
+    nodes._wait_for(file)
+    assert next(looks) > min(seen_after, nodes.FILE_S - 1)
 
 
 def test_a_node_is_lost_that_gives_no_sign_of_life_and_any_sign_is_one(

@@ -326,7 +326,6 @@ def test_a_round_starts_each_arm_that_can_run_notes_what_ended_and_measures_the_
             yield trial, "record"
 
     monkeypatch.setattr(pack, "Generation", Round)
-    monkeypatch.setattr(pack, "refuse_disk", lambda *words: done.append(("disk", *words)))
     run, measure = bare(built, retry=retry, advanced=False), built.manifest.sweep.measure
     run._rare, run._device = {"a": (9,)}, Device(memory_bytes=7)
     names = ("begin_round", "rest_ahead")
@@ -342,7 +341,7 @@ def test_a_round_starts_each_arm_that_can_run_notes_what_ended_and_measures_the_
     assert done == [
         *("begin_round", (7, measure.timeout_s, measure.turn_s, pack.at_work(built.folder, "p000"))),
         *(((arm.id, 1), (arm.id, Kind.TIMING)) for arm in ((FAST, NAIVE) if retry else (FAST,))),
-        *((draw, run._servers), ("disk", Path("trial"), "record")),
+        (draw, run._servers),
         *(("note", StoredTrial(Path("trial"), "record")), "rest_ahead", ("alone", FAST, Kind.TIMING, 1)),
     ]
     assert (run._rare, run.advanced) == ({"a": (9,), "b": (2,)}, True)

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from perfsweep.pipelines.execution import spawn
+from perfsweep.pipelines.execution.endings import failure_of
 from perfsweep.pipelines.execution.spawn import (
     NO_RECORD,
     NOT_WRITTEN,
     Exec,
     Termination,
-    failure_of,
     fix_imports,
     receive,
     termination_of,

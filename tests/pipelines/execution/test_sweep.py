@@ -80,8 +80,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     manifest = plan.make_plan(command, Device())
     folder = SweepFolder(runs / manifest.sweep.name)
     launch.prepare(folder, manifest, "")
-    launched = launch.launch(folder, manifest, list(manifest.packs), command.cluster, Device())
-    assert launched.complete, launched.broken
+    broken = launch.launch(folder, manifest, list(manifest.packs), command.cluster, Device())
+    assert not broken
     trials = on_a_simulated_clock(collect.collect(folder, manifest))
     return Done(folder, manifest, trials, compare.compare(folder, manifest, trials))
 
@@ -177,9 +177,7 @@ def run_sweep() -> Run:
         packs = [
             p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))
         ]
-        assert launch.launch(
-            folder, manifest, packs, command.cluster, Device(), tuple(command.retry)
-        ).complete
+        assert not launch.launch(folder, manifest, packs, command.cluster, Device(), tuple(command.retry))
         return folder, manifest
 
     return run

@@ -15,7 +15,6 @@ from toys.tunable import Config, Tunable
 
 from perfsweep.pipelines.config.types import ClusterConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.execution.launch import Launched
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.search.measurements import (
@@ -136,7 +135,7 @@ def test_what_is_paid_once_counts_the_less_the_more_iterations_follow(begun, ite
 
 def test_a_pack_that_breaks_off_ends_the_search_with_the_end_of_its_log(begun, monkeypatch) -> None:
     sweep = begun()
-    monkeypatch.setattr(launch, "launch", lambda *arguments: Launched({"p000": "killed"}))
+    monkeypatch.setattr(launch, "launch", lambda *arguments: {"p000": "killed"})
     with pytest.raises(PackBroke, match=r"pack p000 broke off; the end of .*p000/log.txt:\nkilled"):
         sweep.measure([candidate(fuse="on")])
 

@@ -16,7 +16,7 @@ import pytest
 from perfsweep.pipelines.execution.forks import Forks, ForkServer
 from perfsweep.pipelines.execution.spawn import ServerLost, wait
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
-from perfsweep.pipelines.trial import forked_trial
+from perfsweep.pipelines.trial import fork_server
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_branches_share_what_a_server_imported_have_a_version_each_and_end_with_
     with pytest.raises(ServerLost):
         told(server.branch(shared=str(tmp_path / "threaded_library.json")))
     assert told(server)["imported"] == both
-    child = server.call(forked_trial.forked, str(tmp_path / "gone" / "spec.json"))
+    child = server.call(fork_server.forked, str(tmp_path / "gone" / "spec.json"))
     assert wait([child], 120) is not None and child.code() == UNWRITTEN
     closed = f"{tmp_path}/gone/log.txt: No such file or directory"
     threads = "imports start threads or a device: every trial imports by itself"
@@ -107,7 +107,7 @@ def test_branches_share_what_a_server_imported_have_a_version_each_and_end_with_
 
 FAMILY = """
 import os, signal, threading
-from perfsweep.pipelines.trial.fork_server import by_itself
+from perfsweep.pipelines.trial.parent import by_itself
 
 def main(arguments):
     threading.Thread(target=threading.Event().wait).start()

@@ -70,7 +70,7 @@ LOADED = """
 import importlib, json, sys
 importlib.import_module(sys.argv[1])
 ours = [name for name in sys.modules if name.startswith("perfsweep.")]
-from perfsweep.pipelines.trial.counting.counters import CompileCounting
+from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 with CompileCounting() as compiling:
     assert compiling.poll() == 0
 assert compiling.result()["compiled_graphs"] == 0
@@ -79,14 +79,14 @@ print(json.dumps(ours))
 """
 
 
-BELOW = ("locks", "own_code", "store", "units")
+BELOW = ("locks", "store", "units")
 
 
 @pytest.mark.parametrize(
     ("module", "packages"),
     [
         ("process", {"checksums", "fields", *(f"pipelines.{name}" for name in BELOW)}),
-        ("fork_server", {"pipelines.own_code"}),
+        ("fork_server", {"fields", "pipelines.own_code", "pipelines.store"}),
     ],
 )
 def test_a_measured_process_loads_few_of_our_packages_and_no_compiler(

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from perfsweep.pipelines.trial import layout, parent, scratch
-from perfsweep.pipelines.trial.collector import prepare_collector, settle_collector
+from perfsweep.pipelines.trial.layout import prepare_collector, settle_collector
 from perfsweep.workloads.preloads import STEADY
 
 

@@ -9,8 +9,8 @@ import pytest
 from environments import answering
 
 from perfsweep.pipelines.store.schema import Environment
-from perfsweep.pipelines.versions.activation import variables
 from perfsweep.pipelines.versions.environments import find
+from perfsweep.pipelines.versions.tree import variables
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.user_environment import INTERPRETER
 

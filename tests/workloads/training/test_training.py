@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from perfsweep.pipelines.parity import deviations
-from perfsweep.pipelines.trial.counting.counters import CompileCounting, Counting
+from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.counting.counters import Counting
 from perfsweep.workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
 from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.training import Parts, Training, shared_toggles

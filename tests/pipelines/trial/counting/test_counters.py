@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from counted import BATCH, FLOAT, HIDDEN, INPUT, OUTPUT, count, network, rows, train
 from torch import nn
 
-from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, Flag, _SavedBytes
+from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, _SavedBytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,7 +34,7 @@ def test_copies_off_a_device_and_masks_on_it_are_host_reads(work: Callable[..., 
 
     with FakeTensorMode():
         x, mask = torch.empty(4, 4, device="cuda"), torch.empty(4, dtype=torch.bool, device="cuda")
-        assert count(lambda: work(x, mask), saved_tensors=False)["host_reads"] == reads
+        assert count(lambda: work(x, mask))["host_reads"] == reads
 
 
 def test_saved_bytes_are_those_autograd_keeps() -> None:
@@ -101,12 +101,11 @@ def test_counting_changes_no_bit_of_the_results() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, counted, strict=True))
 
 
-def test_higher_order_operators_work_and_are_noted() -> None:
+def test_higher_order_operators_work() -> None:
     data = rows()
-    with Counting() as counting:
+    with Counting():
         out = torch.cond(data.sum() > 1e9, lambda x: x - 1, lambda x: x + 1, (data,))
     assert torch.equal(out, data + 1)
-    assert any("cond" in note for note in counting.notes)
 
 
 def test_a_replayed_graph_runs_while_it_is_counted_and_none_of_its_counts_is_told(
@@ -120,20 +119,15 @@ def test_a_replayed_graph_runs_while_it_is_counted_and_none_of_its_counts_is_tol
         torch.ones(2).add_(1)
     assert replayed == [graph]
     assert set(counting.result().values()) == {None}
-    assert counting.notes == ("operators of replayed CUDA graphs are not counted",)
 
 
 def test_collections_are_counted_with_their_time() -> None:
     with CountingGc() as collecting:
-        assert collecting.poll() == 0
         gc.collect(0)
-        assert collecting.poll() == 0  # a young generation takes microseconds
         gc.collect()
-        assert collecting.poll() == Flag.GC
-        assert collecting.poll() == 0
     found = collecting.result()
     assert (found["gc_collections"] or 0) >= 2 and (found["gc_full_collections"] or 0) >= 1
-    assert found["gc_ns"] == sum(collecting.ns_by_generation) > 0
+    assert found["gc_ns"] == collecting.spent_ns > 0
 
 
 class Enters:

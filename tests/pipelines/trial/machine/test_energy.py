@@ -16,14 +16,18 @@ from clocks import FakeClock
 from fake_nvml import H100, FakeNvml
 from powercap import RANGE_UJ, FakePowercap
 
-from perfsweep.pipelines.trial.machine import energy_counters
-from perfsweep.pipelines.trial.machine.energy import ENERGY_J, Spent, least_s, record_fields, shared_by
-from perfsweep.pipelines.trial.machine.energy_counters import (
+from perfsweep.pipelines.trial.machine import energy
+from perfsweep.pipelines.trial.machine.energy import (
+    ENERGY_J,
     Counter,
     Counters,
+    Spent,
     Unreadable,
     gpu_counters,
+    least_s,
+    record_fields,
     seconds_between_changes,
+    shared_by,
 )
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.machine.gpus import Gpu
@@ -55,7 +59,7 @@ class Seconds:
 def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePowercap:
     root = tmp_path / "powercap"
     root.mkdir()
-    monkeypatch.setattr(energy_counters, "POWERCAP", root)
+    monkeypatch.setattr(energy, "POWERCAP", root)
     return FakePowercap(root, packages=2)
 
 
@@ -135,7 +139,7 @@ def test_counters_for_root_alone_say_how_to_open_them(
             raise PermissionError(13, "Permission denied")
         return FileIO(file)
 
-    monkeypatch.setattr(energy_counters, "FileIO", refuse)  # root may read anything, whatever its mode
+    monkeypatch.setattr(energy, "FileIO", refuse)  # root may read anything, whatever its mode
     reason = metered(lambda: None).reason
     assert "energy_uj may be read by root alone; an administrator can allow it with chmod a+r" in reason
 

@@ -14,7 +14,7 @@ from planned_sweeps import spec
 from powercap import FakePowercap
 from toys.odd import Endless
 
-from perfsweep.pipelines.trial.machine import energy, energy_counters, environment
+from perfsweep.pipelines.trial.machine import energy, environment
 from perfsweep.pipelines.trial.machine.energy import ENERGY_J
 from perfsweep.pipelines.trial.scene import Scene
 from perfsweep.pipelines.trial.step_logging import BufferedLog
@@ -30,7 +30,7 @@ Recorded = Callable[..., dict[str, Any]]
 def powercap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePowercap:
     root = tmp_path / "powercap"
     root.mkdir()
-    monkeypatch.setattr(energy_counters, "POWERCAP", root)
+    monkeypatch.setattr(energy, "POWERCAP", root)
     return FakePowercap(root)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,13 +37,14 @@ def test_facts_hold_no_secrets_but_the_job_and_settings_that_change_timings(
     assert (found["slurm"]["job_id"], found["settings"]["OMP_PROC_BIND"]) == ("4711", "close")
 
 
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment.gpus, "visible", lambda: ())
+
+
 def test_affinity_counts_not_the_cores_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5})
-    assert (facts()["affinity"], device_facts("cpu").cores) == ("0-2,5", 4)
-    monkeypatch.delattr(os, "sched_getaffinity")
-    for count, told in ((3, "0-2"), (None, "0")):
-        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
-        assert facts()["affinity"] == told
+    assert (facts()["affinity"], device_facts().cores) == ("0-2,5", 4)
 
 
 def fake_files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
@@ -69,8 +69,8 @@ def test_the_tightest_limit_of_the_control_groups_is_found(monkeypatch: pytest.M
     told: dict = {"cpu_model": "X", "cpu_features": ["avx2", "avx512f"], "cpu_governor": "performance"}
     told |= {"cpu_mhz": 2500.5, "cpu_limit": 1.5, "memory_bytes": 16384, "memory_available_bytes": 8192}
     told |= {"memory_limit_bytes": 4096, "huge_pages": "[always] never", "steal_share": 800 / 3600}
-    assert facts().items() >= told.items() and device_facts("cpu").memory_bytes == 4096
-    assert device_facts("cpu").vendor == "V"
+    assert facts().items() >= told.items() and device_facts().memory_bytes == 4096
+    assert device_facts().vendor == "V"
     usage, tick_s = environment.host_usage(), 1 / os.sysconf("SC_CLK_TCK")
     assert (usage.cpu_s, usage.steal_s, usage.busy_s) == pytest.approx(
         (3600 * tick_s, 800 * tick_s, 1900 * tick_s)
@@ -100,7 +100,7 @@ def test_limits_of_older_control_groups_are_found_too(monkeypatch: pytest.Monkey
 def test_a_node_that_tells_nothing_has_facts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_files(monkeypatch, {})
     assert facts()["memory_bytes"] is None
-    assert device_facts("cpu").name  # the architecture, at least
+    assert device_facts().name  # the architecture, at least
 
 
 TEN_S = 10_000_000_000
@@ -210,10 +210,9 @@ def test_the_compiler_is_the_one_torch_would_call(
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(environment.sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("CXX", variable) if variable else monkeypatch.delenv("CXX", raising=False)
-    assert device_facts("cpu").compiler is compiles
+    assert device_facts().compiler is compiles
 
 
 WATCHED = replace(QUIET, busy_s=500.0, own_s=0.0, at_s=0.0)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.trial.timing.growth import memory_growth, time_growth
-from perfsweep.pipelines.trial.timing.period import IRREGULAR, heavy, period_of, suffices
+from perfsweep.pipelines.trial.timing.period import (
+    IRREGULAR,
+    heavy,
+    memory_growth,
+    period_of,
+    suffices,
+    time_growth,
+)
 
 
 def times(period: int, factor: float, count: int = 240, phase: int = 0, noise: float = 0.08) -> np.ndarray:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Flag, Recorder, Series
+from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.series import NO_TIME, Series
 
 
 @dataclass(frozen=True)
@@ -158,16 +159,14 @@ def run_iterations(recorder: Recorder, clock: FakeClock, count: int, each_ns: in
 
 
 def test_starting_again_forgets_the_region_before(clock: FakeClock) -> None:
-    recorder = Recorder(clock, capacity=2, thread_cpu=True)
+    recorder = Recorder(clock, capacity=2)
     for count in (5, 2):
         recorder.start()
-        recorder.flag(Flag.GC)
         run_iterations(recorder, clock, count)
         recorder.stop()
     series = recorder.series()
     assert series.iterations == 2
-    assert series.region_ns == 20 and series.cpu_ns is not None and series.cpu_ns.tolist() == [10, 10]
-    assert series.flags[0] & Flag.GC
+    assert series.region_ns == 20
 
 
 def test_a_region_that_failed_midway_leaves_the_pool_whole_for_the_next() -> None:
@@ -214,22 +213,6 @@ def test_marking_does_not_wake_the_garbage_collector() -> None:
         recorder.lap()
     # Objects that the collector follows would have added 100 or more; a few belong to the test itself.
     assert gc.get_count()[0] - before < 20
-
-
-def test_flags_belong_to_the_iteration_under_way(clock: FakeClock) -> None:
-    recorder = Recorder(clock)
-    recorder.start()
-    recorder.flag(Flag.FLUSH)
-    run_iterations(recorder, clock, 1)
-    recorder.flag(Flag.GC)
-    recorder.flag(Flag.LIMIT)
-    run_iterations(recorder, clock, 1)
-    recorder.lap(Flag.COMPILE)
-    recorder.flag(Flag.GRAPH_SKIP)
-    recorder.stop()
-    flags = recorder.series().flags
-    assert flags.dtype == np.uint32
-    assert flags.tolist() == [Flag.FLUSH, Flag.GC | Flag.LIMIT, Flag.COMPILE | Flag.GRAPH_SKIP]
 
 
 def test_a_phase_that_outlasts_iterations_is_billed_to_each_even_across_packing(clock: FakeClock) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.timing import steady
-from perfsweep.pipelines.trial.timing.recorder import Flag, Recorder
+from perfsweep.pipelines.trial.timing.recorder import Recorder
 from perfsweep.pipelines.trial.timing.steady import Warm, WarmUp, mser5, region_alarm
 
 MS = 1_000_000
@@ -66,20 +66,19 @@ def test_mser_is_its_definition(times: list[float]) -> None:
         assert errors[0] == pytest.approx(errors[1], rel=1e-6, abs=1e-12)
 
 
-def observe(times: np.ndarray, flags: dict[int, Flag] | None = None, warmup_max: int = 150) -> WarmUp:
+def observe(times: np.ndarray, compiled: tuple[int, ...] = (), warmup_max: int = 150) -> WarmUp:
     """A warm-up that saw iterations until it settled."""
     warm = WarmUp(warmup_max)
     for i, time in enumerate(times):
-        warm.observe(int(time), (flags or {}).get(i, Flag(0)))
+        warm.observe(int(time), i in compiled)
         if warm.settled:
             break
     return warm
 
 
-def test_a_warm_up_of_equal_iterations_ends_after_five_or_three_without_a_flag() -> None:
+def test_a_warm_up_of_equal_iterations_ends_after_five_or_three_without_compiling() -> None:
     assert observe(np.full(50, MS)).iterations == 5
-    flags = {4: Flag.COMPILE, 6: Flag.RECOMPILE, 8: Flag.FLUSH}
-    assert observe(np.full(50, MS), flags).iterations == 12
+    assert observe(np.full(50, MS), (4, 6, 8)).iterations == 12
 
 
 def test_steady_noise_does_not_prolong_a_warm_up_much() -> None:
@@ -94,46 +93,33 @@ def test_a_warm_up_ends_at_its_limit_and_says_that_it_did_not_settle() -> None:
     assert (warm.iterations, warm.settled, warm.exhausted) == (20, True, True)
 
 
-QUIET = np.zeros(200, np.uint32)
-
-
 def test_a_steady_region_raises_no_alarm() -> None:
-    alarms = [region_alarm(spiky(200, seed), QUIET) for seed in range(200)]
+    alarms = [region_alarm(spiky(200, seed)) for seed in range(200)]
     # Two conditions must agree: one region in a hundred may be doubted by chance.
     assert sum(alarm is not None for alarm in alarms) <= 4
 
 
 def test_a_region_whose_first_half_was_slower_is_doubted_in_words() -> None:
-    alarm = region_alarm(slow_start(200, [1.12] * 100), QUIET)
+    alarm = region_alarm(slow_start(200, [1.12] * 100))
     assert alarm is not None
     assert "the first 100 of 200 iterations differ from the rest: the later half is" in alarm
     assert alarm.endswith("faster")
 
 
-def test_a_compilation_inside_the_region_is_an_alarm_by_itself() -> None:
-    flags = QUIET.copy()
-    flags[[7, 90]] = [Flag.COMPILE, Flag.RECOMPILE | Flag.GC]
-    alarm = region_alarm(np.full(200, MS), flags)
-    assert alarm == "2 iterations of the region compiled, the first at 7"
-    flags[[7, 90]] = [Flag.GC | Flag.FLUSH, Flag.RECOMPILE]
-    assert region_alarm(np.full(200, MS), flags, foreseen=Flag.RECOMPILE) is None
-
-
 def test_periodic_work_is_judged_over_whole_periods() -> None:
     times = noisy(400, 3)
     times[::10] *= 30
-    assert region_alarm(times, np.zeros(400), cadence=10) is None
+    assert region_alarm(times, cadence=10) is None
     times[:200] *= 1.15
-    alarm = region_alarm(times, np.zeros(400), cadence=10)
+    alarm = region_alarm(times, cadence=10)
     assert alarm is not None
     assert "of 400 iterations" in alarm
 
 
-def test_a_region_of_fewer_than_twenty_iterations_is_only_doubted_for_compiling() -> None:
+def test_a_region_of_fewer_than_twenty_iterations_is_never_doubted() -> None:
     times = slow_start(19, [3.0] * 9)
-    assert region_alarm(times, np.zeros(19)) is None
-    assert region_alarm(times, np.full(19, Flag.COMPILE)) is not None
-    assert region_alarm(slow_start(20, [3.0] * 10), np.zeros(20)) is not None
+    assert region_alarm(times) is None
+    assert region_alarm(slow_start(20, [3.0] * 10)) is not None
 
 
 @pytest.mark.parametrize(

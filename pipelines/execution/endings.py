@@ -1,4 +1,7 @@
-"""A trial that a full or closed disk ended says nothing of its arm: its pack ends, to try it again later."""
+"""What came of trials that have ended: their records, or ones that are written in their place.
+
+A trial that a full or closed disk ended says nothing of its arm: its pack ends, to try it again later.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ import os
 import re
 from pathlib import Path
 
-from perfsweep.pipelines.execution.spawn import NOT_WRITTEN, Termination
+from perfsweep.pipelines.execution.spawn import NO_RECORD, NOT_WRITTEN, Termination, without_exception
 from perfsweep.pipelines.store.files import refusal
-from perfsweep.pipelines.store.records import TrialRecord
+from perfsweep.pipelines.store.records import (
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+    read_rank_failures,
+    read_record,
+    read_spec,
+    write_record,
+)
 from perfsweep.pipelines.store.writers import vanished
+from perfsweep.pipelines.trial import scratch
+from perfsweep.workloads.errors import RecordError
 
 LEAST_BYTES, LEAST_FILES = 2**16, 16
 """Free space, and files, below which a trial that left no record could not write it."""
@@ -18,6 +31,43 @@ LEAST_BYTES, LEAST_FILES = 2**16, 16
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 """What says something of the machine where the folder is the sweep's own, and of the arm where it is not."""
+
+
+def record_of(spec: TrialSpec, folder: Path, began: float, ended: Termination | None) -> TrialRecord:
+    """The record of a trial that has ended; one is written if the trial left none, or a damaged one.
+
+    Parameters
+    ----------
+    began : when it did, by `time.monotonic`
+    ended : how its process ended, where that was not with status 0
+
+    Raises
+    ------
+    OSError
+        A disk is full or closed; see `refuse_disk`.
+    RecordError
+        Its spec is damaged, so that the arm has not failed.
+    """
+    try:
+        record = read_record(folder)
+    except RecordError:
+        record = None  # a damaged record is no record: the termination of the process says what happened
+    refuse_disk(folder, record, ended)
+    if record is None:
+        read_spec(folder / "spec.json")
+        scratch.remove(folder)
+        found = failure_of(folder, ended)
+        record = TrialRecord.of(spec, began, outcome=found.outcome, failure=found.failure)
+        write_record(folder, record)
+    return record
+
+
+def failure_of(folder: Path, ended: Termination | None) -> Termination:
+    """How a trial ended that left no record: of several ranks that raised, the first one says why."""
+    by_force = ended is not None and ended.failure.type != NO_RECORD
+    if not by_force and (failures := read_rank_failures(folder)):
+        return Termination(*failures[0])
+    return ended or Termination(Outcome.FAILED, without_exception(0))
 
 
 def refuse_disk(folder: Path, record: TrialRecord | None, ended: Termination | None = None) -> None:

@@ -16,7 +16,7 @@ from waiting import until
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.execution import launch, pack
-from perfsweep.pipelines.execution.disk import refuse_disk
+from perfsweep.pipelines.execution.endings import refuse_disk
 from perfsweep.pipelines.execution.spawn import termination_of
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
