@@ -14,10 +14,9 @@ import numpy as np
 
 from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
-from perfsweep.workloads.command import command_line, declared, result_files, results
-from perfsweep.workloads.command.account import Account
-from perfsweep.workloads.command.config import CommandConfig
-from perfsweep.workloads.command.program import Program, Run, require_end
+from perfsweep.workloads.command import command_line, results
+from perfsweep.workloads.command.config import CommandConfig, planned, title_of, toggles_of, unit_of
+from perfsweep.workloads.command.program import Account, Program, Run, require_end
 from perfsweep.workloads.command.version_folder import VersionFolder
 from perfsweep.workloads.custom_toggles import CustomToggles
 
@@ -55,18 +54,18 @@ class Command(Workload):
             "__doc__": cls.__doc__,
             "custom": custom,
             "sources": sources,
-            "toggles": declared.toggles(custom),
+            "toggles": toggles_of(custom),
             "checks": sources.checks,
             "files": files,
-            "unit": declared.unit(config.units, sources),
-            "title": declared.title(words, files),
+            "unit": unit_of(config.units, sources),
+            "title": title_of(words, files),
         }
         return type(Command.__name__, (Command,), own)
 
     @classmethod
     def planned(cls, config: CommandConfig) -> CommandConfig:
         """The configuration with its folder made absolute."""
-        return declared.planned(config)
+        return planned(config)
 
     def setup(self, config: CommandConfig, levels: Levels, context: Context) -> None:
         """Find the program, and prepare its first run."""
@@ -128,7 +127,7 @@ class Command(Workload):
         self._scratch.mkdir(parents=True)
         if self._preparation:
             require_end(self._preparation.run(self._latest()), 0)
-        self._before = {name: result_files.state(file) for name, file in self._files.items()}
+        self._before = {name: results.file_state(file) for name, file in self._files.items()}
         self._last = None
 
     def progress(self) -> float:
@@ -149,8 +148,8 @@ class Command(Workload):
         """Everything that the last run reported, and the files that it wrote."""
         found: dict[str, Any] = dict(self._reported())
         for name, file in self._files.items():
-            result_files.require_fresh(file, self._before[name], self._started_ns)
-            found |= result_files.read(file, name)
+            results.require_fresh(file, self._before[name], self._started_ns)
+            found |= results.read_file(file, name)
         if self.sources.output and self._last:
             found[results.OUTPUT] = np.frombuffer(self._last.output.digest(), np.uint8)
         numbers = _numbers(found)

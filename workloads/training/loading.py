@@ -10,10 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from perfsweep.workloads.errors import ConfigError
@@ -171,3 +172,36 @@ def pieces_of(size: int) -> Pieces:
             yield cut(batch, first, first + size)
 
     return pieces
+
+
+T = TypeVar("T")
+
+
+def ahead(
+    batches: Iterator[T], device: torch.device, counts: Counter[str], tensors: Callable[[T], Iterable[Tensor]]
+) -> Iterator[T]:
+    """Fetch and copy each batch on a separate stream while the previous batch is computed.
+
+    Parameters
+    ----------
+    batches : copies each batch to `device` on request
+    counts : counts the witness ``prefetched_batches``
+    tensors : gives all tensors of a batch
+    """
+    copies = torch.cuda.Stream(device)
+    ready = _fetched_on(copies, batches)
+    while True:
+        computing = torch.cuda.current_stream(device)
+        computing.wait_stream(copies)
+        current = ready
+        for tensor in tensors(current):
+            # Without this the other stream could reuse the tensor's memory while it is read here.
+            tensor.record_stream(computing)
+        ready = _fetched_on(copies, batches)
+        counts["prefetched_batches"] += 1
+        yield current
+
+
+def _fetched_on(stream: torch.cuda.Stream, batches: Iterator[T]) -> T:
+    with torch.cuda.stream(stream):
+        return next(batches)

@@ -12,8 +12,8 @@ from tiny import BASELINE, INPUTS, TARGETS, Tiny, TinyConfig, Train, go_on, para
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Context, Device
+from perfsweep.workloads.training.compilation import recompute
 from perfsweep.workloads.training.loop import OFF
-from perfsweep.workloads.training.recomputation import recompute
 from perfsweep.workloads.training.toggles import DATA, NAMES, shared_toggles
 
 EVALUATED: dict[str, Any] = {"evaluate": lambda model: {"figure": 1.0}}

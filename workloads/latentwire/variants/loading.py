@@ -52,9 +52,9 @@ class Prefetched(Part):
     def windows(self, step: int) -> Iterator[Window]:
         """Windows on the device."""
         from perfsweep.workloads.latentwire.data.batches import Window
-        from perfsweep.workloads.training import prefetch
+        from perfsweep.workloads.training import loading
 
-        return prefetch.ahead(super().windows(step), self.device, self.counts, Window.tensors)
+        return loading.ahead(super().windows(step), self.device, self.counts, Window.tensors)
 
 
 class Resident(Part):

@@ -10,7 +10,7 @@ from torch import nn
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.script.changes.change import NO_MODULE
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.training.recomputation import recompute
+from perfsweep.workloads.training.compilation import recompute
 
 
 def obstacle(scene: Scene, level: LevelValue) -> str | None:
