@@ -33,8 +33,7 @@ from perfsweep.workloads.script.seeding import Seeding
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, refuse_no_python, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
-from perfsweep.workloads.script.unseen.by_hand import ByHand
-from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
+from perfsweep.workloads.script.unseen import ByHand, OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
 

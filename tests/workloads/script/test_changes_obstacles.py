@@ -11,14 +11,13 @@ import torch
 from torch import nn
 
 from perfsweep.workloads.script.changes import (
-    attention,
     autocasting,
     compilation,
     copies,
-    gradients,
-    kept,
+    loaders,
     memory_format,
     recomputation,
+    settings,
     updates,
 )
 
@@ -62,15 +61,20 @@ def scene(**facts: Any) -> Any:
 
 
 RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
-    (attention.obstacle, "math", {"attention": SimpleNamespace(before=0)}, "is not seen to call scaled_dot"),
-    (attention.obstacle, "math", {}, None),
-    (attention.obstacle, "math", {"reasons": {"sdpa": "chooses"}}, "chooses itself"),
+    (
+        settings.attention_obstacle,
+        "math",
+        {"attention": SimpleNamespace(before=0)},
+        "is not seen to call scaled_dot",
+    ),
+    (settings.attention_obstacle, "math", {}, None),
+    (settings.attention_obstacle, "math", {"reasons": {"sdpa": "chooses"}}, "chooses itself"),
     (compilation.obstacle, "default", {}, None),
     (compilation.obstacle, "default", {"modules": []}, "calls no module with parameters"),
     (compilation.late_obstacle, "default", {"drops": {False}, "backward_calls": 2}, None),
     (compilation.late_obstacle, "reduce_overhead", {"levels": {"zero_grad": "zero"}}, "zeroes gradients"),
     (copies.obstacle, "on", {}, None),
-    (kept.obstacle, "kept", {}, None),
+    (loaders.keep_obstacle, "kept", {}, None),
     (recomputation.obstacle, "on", {"reasons": {"grad_checkpointing": "recomputes"}}, "recomputes itself"),
     (recomputation.obstacle, "on", {"modules": []}, "calls no module with parameters"),
     (updates.obstacle, "fused", {"made": [torch.optim.LBFGS(HALF.parameters())]}, "has no optimiser with a"),
@@ -90,11 +94,11 @@ RULES: list[tuple[Any, Any, dict[str, Any], str | None]] = [
     (compilation.late_obstacle, "reduce_overhead", {"drops": {False}, "levels": {"zero_grad": "none"}}, None),
     (compilation.late_obstacle, "reduce_overhead", {"backward_calls": 2}, "adds up gradients of several"),
     (copies.obstacle, "on", {"pinned_batches": 0}, "has no batches in pinned memory"),
-    (gradients.obstacle, "zero", {"drops": {False}}, "zeroes its gradients itself"),
-    (gradients.obstacle, "none", {"drops": {True}}, "drops its gradients itself"),
-    (gradients.late_obstacle, "none", {}, "does not call zero_grad"),
-    (kept.obstacle, "kept", {"batches": 0}, "trains on no batch of a DataLoader"),
-    (kept.obstacle, "kept", {"epoch": False}, "reads a stream"),
+    (updates.reset_obstacle, "zero", {"drops": {False}}, "zeroes its gradients itself"),
+    (updates.reset_obstacle, "none", {"drops": {True}}, "drops its gradients itself"),
+    (updates.late_reset_obstacle, "none", {}, "does not call zero_grad"),
+    (loaders.keep_obstacle, "kept", {"batches": 0}, "trains on no batch of a DataLoader"),
+    (loaders.keep_obstacle, "kept", {"epoch": False}, "reads a stream"),
     (memory_format.obstacle, "on", {"modules": [IMAGES], "dims": {IMAGES: {4}}}, None),
     (memory_format.obstacle, "on", {}, "has no convolution over images"),
     (memory_format.obstacle, "on", {"modules": [IMAGES], "dims": {IMAGES: {2}}}, "passes no images"),

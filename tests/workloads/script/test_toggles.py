@@ -1,6 +1,6 @@
 """Levels put upon a script from outside: what each is given to, what is refused when, and what is counted."""
 
-# Drives `attention_kernels` and `gradients` of perfsweep.workloads.script.changes.
+# Drives `attention_kernels` and `updates` of perfsweep.workloads.script.changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.changes import attention_kernels
-from perfsweep.workloads.script.changes.change import never, nothing
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import Scene, never, nothing
 from perfsweep.workloads.script.toggles import CHANGES, EVERY, apply, counters, obstacles
 from perfsweep.workloads.script.watched import Watched
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.change import NO_MODULE, Call, wrap
 from perfsweep.workloads.script.changes.loss_scaling import LossScaling
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import NO_MODULE, Call, Scene, wrap
 from perfsweep.workloads.training.precision import AUTOCAST, autocast, grad_scaler
 
 HALVES = tuple(AUTOCAST.values())

@@ -8,8 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.change import NO_MODULE, wrap
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import NO_MODULE, Scene, wrap
 from perfsweep.workloads.training.compilation import GRAPHED, compile_call
 
 

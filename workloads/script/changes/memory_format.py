@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.change import Call, wrap
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import Call, Scene, wrap
 
 LAST = torch.channels_last
 

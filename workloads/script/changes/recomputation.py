@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.change import NO_MODULE
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import NO_MODULE, Scene
 from perfsweep.workloads.training.compilation import recompute
 
 

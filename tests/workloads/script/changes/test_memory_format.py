@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import copies, memory_format
-from perfsweep.workloads.script.changes.change import wrap
+from perfsweep.workloads.script.changes.scene import wrap
 
 LAST = torch.channels_last
 
