@@ -44,8 +44,7 @@ from perfsweep.workloads.probe1d.maths.levenberg_marquardt import (
     adapt_damping,
     step_metric,
 )
-from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook, PassFacts, WaitingLog
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
 from perfsweep.workloads.probe1d.maths.scale_statistics import rms_by_pass

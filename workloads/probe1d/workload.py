@@ -21,11 +21,10 @@ from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.npz import save_probes
 from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
-from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
-from perfsweep.workloads.probe1d.maths.job import Job, Task
+from perfsweep.workloads.probe1d.maths.job import Job, Task, intercept_only_loss, summarise
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
 from perfsweep.workloads.probe1d.maths.solution import Reason
-from perfsweep.workloads.probe1d.oracle.minimiser import Objective
+from perfsweep.workloads.probe1d.oracle import Objective
 from perfsweep.workloads.probe1d.variants import arm
 
 KEPT = "probes.npz"

@@ -229,7 +229,12 @@ _AUTOCAST = ("cpu", "cuda")
 
 
 class ThreadState:
-    """The part of the thread's state that is the script's, put aside while the trial runs."""
+    """What torch keeps for each thread and the script has set where it is interrupted, put aside meanwhile.
+
+    Script and trial share a thread. A script that is interrupted inside ``no_grad``, under autocast or on a
+    default device of its own must not hand that to the trial, and must find it again; nor may a mode that
+    the trial enters around an iteration end up below one of the script's.
+    """
 
     def __init__(self) -> None:
         self._depths = _depths()

@@ -21,6 +21,9 @@ from perfsweep.workloads.script.watched import Watched
 class ByHand:
     """Watches backward passes until two updates were seen without an optimiser's step, then marks.
 
+    Updates by hand, as ``p.data.add_(p.grad, alpha=-lr)``, change parameters between two backward passes. An
+    iteration then ends with the last backward pass before an update.
+
     Parameters
     ----------
     found : told once, when it is known that the script updates by hand

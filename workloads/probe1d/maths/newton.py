@@ -25,8 +25,7 @@ from perfsweep.workloads.probe1d.maths.derivatives import (
     scaled_gradient,
 )
 from perfsweep.workloads.probe1d.maths.ill_conditioned import beyond_lanes
-from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook, PassFacts, WaitingLog
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, tail_is_paid, tail_metric
 from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 

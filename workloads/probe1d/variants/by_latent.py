@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.maths.job import CountConfusion
     from perfsweep.workloads.probe1d.maths.precision import Precision
     from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-    from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+    from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
 LABEL_FREE = Toggle(
     "label_free",
@@ -97,7 +97,7 @@ class BucketSums(Part):
 
     def bucket_evaluator(self, layout: Layout, precision: Precision, x: Csr) -> CscEvaluator:
         """One kernel call for each bucket."""
-        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+        from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
         return CscEvaluator(layout, self.kernel(precision, x.values.device.type), precision, self.counts)
 
@@ -200,7 +200,7 @@ class Searched(Part):
 
     def confusion(self, train: PreparedRows) -> CountConfusion:
         """By a kernel where one runs."""
-        from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+        from perfsweep.workloads.probe1d.kernels.native import NativeCounts
         from perfsweep.workloads.probe1d.maths.confusion import SearchedConfusion
         from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
 

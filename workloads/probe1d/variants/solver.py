@@ -152,7 +152,7 @@ class Newton(BucketSums):
         from perfsweep.workloads.probe1d.maths.newton import NewtonRules
         from perfsweep.workloads.probe1d.maths.polish import Polisher
         from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
-        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+        from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
         train, exact, rules = prepared.train, PRECISIONS["f64"], NewtonRules(self.config.tol)
         kernel = self.kernel(exact, train.x.values.device.type)
