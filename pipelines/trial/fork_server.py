@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from perfsweep.pipelines import own_code
 from perfsweep.pipelines.trial import shared_imports
-from perfsweep.workloads import copied_imports
+from perfsweep.workloads import snapshot
 
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
@@ -65,7 +65,7 @@ def preload(imports: Imports) -> bool:
     puts them back first. Returns whether it may fork after that.
     """
     try:
-        copied_imports.install_current()
+        snapshot.install_current()
     except OSError as error:
         sys.exit(f"the server that forks trials cannot read {error.filename}: {error.strerror}")
     for module in imports.modules:
@@ -144,7 +144,7 @@ def branch(variables: str, imports: str, requests: int) -> None:
     _leave_signals_to_pack()
     die_with_parent()
     os.environ.update(json.loads(variables))
-    copied_imports.forget_originals()
+    snapshot.forget_originals()
     if not preload(Imports(**json.loads(imports))):
         sys.exit("imports start threads or a device: every trial imports by itself")
     with socket.socket(fileno=requests) as own, suppress(ConnectionError):
