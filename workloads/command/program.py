@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import resource
@@ -13,14 +14,65 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfsweep.workloads.command import launcher
-from perfsweep.workloads.command.output import Kept
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
+
+LIMIT = 4 << 20
+"""Bytes that are kept at least, those written last."""
+
+
+class Kept:
+    """The last part of a stream, its length, and on demand the digest of all of it."""
+
+    def __init__(self, limit: int = LIMIT, hashed: bool = False) -> None:
+        self.limit = limit
+        self.written = 0
+        self._chunks: deque[bytes] = deque()
+        self._held = 0
+        self._digest = hashlib.sha256() if hashed else None
+
+    def add(self, data: bytes) -> None:
+        """Take in what was written next."""
+        self.written += len(data)
+        if self._digest:
+            self._digest.update(data)
+        self._chunks.append(data)
+        self._held += len(data)
+        while self._held - len(self._chunks[0]) >= self.limit:
+            self._held -= len(self._chunks.popleft())
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was let go."""
+        return self._held == self.written
+
+    @property
+    def text(self) -> str:
+        """The part that was kept."""
+        return b"".join(self._chunks).decode(errors="replace")
+
+    def digest(self) -> bytes:
+        """SHA-256 of everything that was written.
+
+        Raises
+        ------
+        ValueError
+            It was not asked for.
+        """
+        if self._digest is None:
+            raise ValueError("this stream was not hashed")
+        return self._digest.digest()
+
+    def last_lines(self, number: int) -> list[str]:
+        """The last lines that are not empty."""
+        return [line for line in self.text.splitlines() if line.strip()][-number:]
+
 
 _AT_ONCE = 1 << 20
 """Bytes read at a time, and room in a pipe: a program that writes much waits less often."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.command.program import Kept
 from perfsweep.workloads.declarations import Check, Comparator
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 

@@ -35,42 +35,20 @@ from perfsweep.workloads.training.batches import Place, Portion
 from perfsweep.workloads.training.compilation import compile_model, recompute
 from perfsweep.workloads.training.evaluation import Evaluation, LateLosses, Row
 from perfsweep.workloads.training.garbage_collection import POLICIES, Collector
-from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+from perfsweep.workloads.training.loading import KeptBatches, repeated
 from perfsweep.workloads.training.parts import ACTS_ON, Parts
 from perfsweep.workloads.training.replicas import own_device, replicas_of
-from perfsweep.workloads.training.toggles import CHECKS, DATA, shared_toggles
+from perfsweep.workloads.training.toggles import CHECKS, DATA, NAMES, shared_toggles
 from perfsweep.workloads.training.updates import Schedule, clipping_of, optimizer_of
 
-OFF: Levels = {
-    "amp": "off",
-    "tf32": "off",
-    "compile": "off",
-    "pin_memory": "off",
-    "num_workers": 0,
-    "non_blocking": "off",
-    "prefetch": "off",
-    "micro_batch": "all",
-    "optimizer": "default",
-    "zero_grad": "zero",
-    "grad_checkpointing": "off",
-    "gc": "automatic",
-    "checkpoint": "sync",
-    "ddp": "off",
-    "ddp_weak": "off",
-    "data": "loaded",
+OFF: Levels = {toggle.name: toggle.levels[0].value for toggle in (*shared_toggles(*NAMES), DATA)} | {
+    "gc": "automatic"
 }
 """Levels of the toggles that a workload does not declare."""
 
 COUNTED = (
-    "iterations",
-    "examples",
-    "micro_steps",
-    "worker_batches",
-    "pinned_batches",
-    "unwaited_copies",
-    "prefetched_batches",
-    "kept_batches",
-    "ranks",
+    *("iterations", "examples", "micro_steps", "worker_batches", "pinned_batches", "unwaited_copies"),
+    *("prefetched_batches", "kept_batches", "ranks"),
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfsweep.workloads.command import results
-from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.command.program import Kept
 from perfsweep.workloads.command.results import NoEvidence, digest, file_state, from_output, require_fresh
 from perfsweep.workloads.declarations import Check, Comparator
 from perfsweep.workloads.errors import ConfigError
