@@ -10,11 +10,10 @@ from torch import Tensor
 
 from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.probe1d import oracle
-from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.blocks import Block, Reason
 from perfsweep.workloads.probe1d.maths.derivatives import combine
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.solution import Reason
 
 PROBE_CLASSES = 8
 ORACLE_EVENTS = 10**9

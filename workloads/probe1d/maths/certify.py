@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.blocks import Block, Reason, Solution
 from perfsweep.workloads.probe1d.maths.derivatives import (
     Derivatives,
     EventSums,
@@ -28,7 +28,6 @@ from perfsweep.workloads.probe1d.maths.polish import Polisher
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 from perfsweep.workloads.probe1d.maths.separable import separable_pairs, tail_is_paid
-from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
 STEPS = 32

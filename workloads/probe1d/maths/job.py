@@ -13,14 +13,13 @@ from torch import Tensor
 
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data.problem import ProbeData, class_totals
-from perfsweep.workloads.probe1d.maths.blocks import slabs
+from perfsweep.workloads.probe1d.maths.blocks import Solution, slabs
 from perfsweep.workloads.probe1d.maths.certify import Certifier
 from perfsweep.workloads.probe1d.maths.confusion import Confusion
 from perfsweep.workloads.probe1d.maths.derivatives import cancels, combine, label_free_loss
 from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned, with_exact_losses
 from perfsweep.workloads.probe1d.maths.pass_log import NoHook
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
-from perfsweep.workloads.probe1d.maths.solution import Solution
 from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
 

@@ -11,8 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr
 from perfsweep.workloads.probe1d.maths.blocks import Block
-from perfsweep.workloads.probe1d.maths.buckets import Layout
-from perfsweep.workloads.probe1d.maths.chunks import Chunk, Chunker
+from perfsweep.workloads.probe1d.maths.buckets import Chunk, Chunker, Layout
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel, Sums
 from perfsweep.workloads.probe1d.maths.precision import Precision

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
-    from perfsweep.workloads.probe1d.maths.buckets import Layout
-    from perfsweep.workloads.probe1d.maths.chunks import Chunker
+    from perfsweep.workloads.probe1d.maths.buckets import Chunker, Layout
     from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
     from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
     from perfsweep.workloads.probe1d.maths.job import CountConfusion
@@ -46,7 +45,7 @@ class LabelFree(Part):
 
     def rows(self, x: Csr, labels: Labels, grid: Tensor, sums: Constants, metric: Tensor) -> PreparedRows:
         """By row, in plain runs of events: no pass asks which row an event lies in."""
-        from perfsweep.workloads.probe1d.maths.chunks import EventChunks
+        from perfsweep.workloads.probe1d.maths.buckets import EventChunks
         from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
         chunker = EventChunks(x, self.chunk_limit(grid.numel(), x.values.is_cuda))
