@@ -26,6 +26,7 @@ from torch import _C
 from torch.utils import _python_dispatch as dispatch
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.training.precision import keep_precisions
 
 STOP_WITHIN_S = 8.0
@@ -82,8 +83,7 @@ class Program:
             module.__package__, module.__spec__ = whole.rpartition(".")[0], ModuleSpec(whole, None)
         self._set(sys.modules, "__main__", module)
         for name, value in (("argv", [str(self.file), *self._arguments]), ("path", self._module_path())):
-            self._undo.callback(setattr, sys, name, getattr(sys, name))
-            setattr(sys, name, value)
+            put(self._undo, sys, name, value)
         self._undo.callback(gc.enable if gc.isenabled() else gc.disable)
         self._undo.callback(_set_variables, dict(os.environ))
         self._undo.callback(torch.set_default_dtype, torch.get_default_dtype())

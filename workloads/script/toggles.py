@@ -11,17 +11,8 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Level, Levels, LevelValue, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.call_sites import note_forward
-from perfsweep.workloads.script.changes import (
-    autocasting,
-    compilation,
-    copies,
-    loaders,
-    memory_format,
-    recomputation,
-    settings,
-    updates,
-)
-from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
+from perfsweep.workloads.script.changes import copies, loaders, modules, settings, updates
+from perfsweep.workloads.script.changes.options import COUNTED as COUNTED_OF_LOADERS
 from perfsweep.workloads.script.changes.scene import Change, Scene
 
 CHECKS = (
@@ -178,10 +169,12 @@ _BASELINES: Mapping[str, LevelValue] = {toggle.name: toggle.levels[0].value for 
 
 # In the order in which they are put around a call: the first ends up inside.
 CHANGES: Mapping[str, Change] = {
-    "grad_checkpointing": Change(recomputation.obstacle, recomputation.begin),
-    "compile": Change(compilation.obstacle, compilation.begin, late_obstacle=compilation.late_obstacle),
-    "channels_last": Change(memory_format.obstacle, memory_format.begin),
-    "amp": Change(autocasting.obstacle, autocasting.begin, autocasting.prepare),
+    "grad_checkpointing": Change(modules.recompute_obstacle, modules.begin_recompute),
+    "compile": Change(
+        modules.compile_obstacle, modules.begin_compile, late_obstacle=modules.late_compile_obstacle
+    ),
+    "channels_last": Change(modules.layout_obstacle, modules.begin_layout),
+    "amp": Change(modules.amp_obstacle, modules.begin_amp, modules.prepare_amp),
     "optimizer": Change(updates.obstacle, prepare=updates.prepare),
     "zero_grad": Change(
         updates.reset_obstacle, updates.begin_reset, late_obstacle=updates.late_reset_obstacle

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import _utils
 
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.watched import Watched
 
 
@@ -115,8 +116,7 @@ class OwnProcesses:
             starting(process)
 
         undo.callback(self._end)
-        undo.callback(setattr, multiprocessing.process.BaseProcess, "start", starting)
-        multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign]
+        put(undo, multiprocessing.process.BaseProcess, "start", start)
 
     @property
     def have_updated(self) -> bool:

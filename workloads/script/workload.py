@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from perfsweep.workloads import copied_imports as copies
 from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
@@ -212,9 +211,9 @@ class Script(Workload):
         """The script's code; its imports find the copies that were made of its sources."""
         kept = snapshot.current()
         if kept is not None:
-            copies.install(kept, self._undo)
-        text = copies.text_of(file, kept)
-        copies.show_lines(file, text)
+            snapshot.install(kept, self._undo)
+        text = snapshot.text_of(file, kept)
+        snapshot.show_lines(file, text)
         refuse_no_python(file, text)
         return replacements.compiled(text, str(file))
 

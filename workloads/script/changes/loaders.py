@@ -13,10 +13,11 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.script.batches import length_of, tensors_of
-from perfsweep.workloads.script.changes.loader_options import OF_WORKERS
+from perfsweep.workloads.script.changes.options import OF_WORKERS
 from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.watched import Watched
-from perfsweep.workloads.training.kept_batches import KeptBatches
+from perfsweep.workloads.training.loading import KeptBatches
 
 
 def keep_workers(scene: Scene, level: LevelValue) -> None:
@@ -33,8 +34,7 @@ def keep_workers(scene: Scene, level: LevelValue) -> None:
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         resetting(batches, loader, first_iter)
 
-    scene.undo.callback(setattr, _MultiProcessingDataLoaderIter, "_reset", resetting)
-    _MultiProcessingDataLoaderIter._reset = reset  # type: ignore[method-assign]
+    put(scene.undo, _MultiProcessingDataLoaderIter, "_reset", reset)
 
 
 def give(name: str, scene: Scene, level: LevelValue) -> None:

@@ -11,11 +11,9 @@ from torch import nn
 
 from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.script.call_sites import CallSites
-from perfsweep.workloads.script.changes.attention_kernels import AttentionKernels
-from perfsweep.workloads.script.changes.loader_options import LoaderOptions
 from perfsweep.workloads.script.changes.loss_scaling import Clipping
-from perfsweep.workloads.script.changes.own_choices import OwnChoices
-from perfsweep.workloads.script.changes.update_options import UpdateOptions
+from perfsweep.workloads.script.changes.options import LoaderOptions, UpdateOptions
+from perfsweep.workloads.script.changes.own_choices import AttentionKernels, OwnChoices
 from perfsweep.workloads.script.watched import Watched
 
 

@@ -12,6 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.script.changes.scene import NO_MODULE, Scene
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.training.precision import set_tf32
 
 
@@ -42,8 +43,7 @@ def benchmark_obstacle(scene: Scene, level: LevelValue) -> str | None:
 
 def begin_benchmark(scene: Scene, level: LevelValue) -> None:
     """Let cuDNN time its algorithms for each new shape."""
-    scene.undo.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
-    torch.backends.cudnn.benchmark = True
+    put(scene.undo, torch.backends.cudnn, "benchmark", True)
 
 
 def threads_obstacle(scene: Scene, level: LevelValue) -> str | None:
