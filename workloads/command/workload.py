@@ -14,7 +14,8 @@ import numpy as np
 
 from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
-from perfsweep.workloads.command import config, results
+from perfsweep.workloads.command import config as declared
+from perfsweep.workloads.command import results
 from perfsweep.workloads.command.config import CommandConfig, planned, title_of, toggles_of, unit_of
 from perfsweep.workloads.command.program import Account, Program, Run, require_end
 from perfsweep.workloads.command.version_folder import VersionFolder
@@ -46,8 +47,8 @@ class Command(Workload):
         ConfigError
             The command, a toggle or a piece of evidence cannot be meant.
         """
-        words = config.words(config.command, "workload.command")
-        files = config.program_files(words, Path(config.folder))
+        words = declared.words(config.command, "workload.command")
+        files = declared.program_files(words, Path(config.folder))
         custom, sources = custom_toggles.read(config.toggles), results.read(config.evidence)
         own: dict[str, Any] = {
             "__module__": cls.__module__,
@@ -77,12 +78,12 @@ class Command(Workload):
             version = VersionFolder.build(kept, self._folder, context.scratch_dir.absolute() / "version")
             self._folder = version.of(self._folder)
         values = {"seed": str(context.seed), "scratch": str(self._scratch)}
-        words = config.arm_words(config.command, self.custom, levels, values)
-        env = config.of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
+        words = declared.arm_words(config.command, self.custom, levels, values)
+        env = declared.of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
         if version:
             words, env = version.words(words), version.environment(env)
         self._files = {
-            results.shown_name(name): self._folder / config.filled(name, values)
+            results.shown_name(name): self._folder / declared.filled(name, values)
             for name in self.sources.files
         }
         self._program = Program(words, env, self._folder)
@@ -92,8 +93,10 @@ class Command(Workload):
         self.reset()
 
     def _prepared_by(self, text: str, env: Mapping[str, str], values: Mapping[str, str]) -> Program:
-        words = config.words(text, "workload.prepare")
-        return Program([config.filled(word, values) for word in words], env, self._folder, "workload.prepare")
+        words = declared.words(text, "workload.prepare")
+        return Program(
+            [declared.filled(word, values) for word in words], env, self._folder, "workload.prepare"
+        )
 
     def step(self, clock: Clock) -> None:
         """Run the program once.
