@@ -39,7 +39,7 @@ from perfsweep.pipelines.config.types import (  # noqa: E402
     SweepConfig,
 )
 from perfsweep.pipelines.store import code_snapshot  # noqa: E402
-from perfsweep.workloads import copied_imports  # noqa: E402
+from perfsweep.workloads import snapshot  # noqa: E402
 
 # A loaded machine is slow, not wrong; and a test that fails must fail again when it is run again.
 settings.register_profile("perfsweep", deadline=None, derandomize=True)
@@ -70,7 +70,7 @@ def environment_put_back() -> Iterator[None]:
     """What packs that run inside the test process set for their children stays out of other modules."""
     before, finders = dict(os.environ), [*sys.meta_path]
     yield
-    ours = copied_imports.__name__  # a library's own finder, such as that of six, must stay
+    ours = snapshot.__name__  # a library's own finder, such as that of six, must stay
     sys.meta_path[:] = [one for one in sys.meta_path if one in finders or type(one).__module__ != ours]
     os.environ.clear()
     os.environ.update(before)

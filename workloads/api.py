@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from perfsweep.workloads.contract import declaration_problems
 from perfsweep.workloads.declarations import (
     REPLAY,
     REPLAYED,
@@ -31,6 +30,7 @@ from perfsweep.workloads.declarations import (
     Numbers,
     Parity,
     Toggle,
+    declaration_problems,
 )
 from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.preloads import ALLOCATOR, MKL_VECTORS

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsweep.workloads import api, copied_imports, snapshot, toggles
+from perfsweep.workloads import api, snapshot, toggles
 from perfsweep.workloads.api import Declaration, Workload
 from perfsweep.workloads.errors import ConfigError, ContractError, PerfsweepError, did_you_mean
 from perfsweep.workloads.imports import INSTALLED, PACKAGE, folder_of, followed
@@ -233,7 +233,7 @@ def _installed(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 def _imported(module_name: str, name: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # a console script's path does not hold the user's folder
-    copied_imports.install_current()
+    snapshot.install_current()
     try:
         return importlib.import_module(module_name)
     except ImportError as error:

@@ -14,7 +14,7 @@ from perfsweep.pipelines.store.planned import typed_config
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import installed
 from perfsweep.pipelines.trial.machine.installed import torch_build
-from perfsweep.workloads import copied_imports, registry, snapshot
+from perfsweep.workloads import registry, snapshot
 from perfsweep.workloads.api import Device, Workload
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
@@ -95,5 +95,5 @@ def _strangers() -> Iterator[str]:
     known = {*kept.copies, *kept.hidden}
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and Path(file).resolve() in known and not copied_imports.is_copy(module):
+        if file and Path(file).resolve() in known and not snapshot.is_copy(module):
             yield name

@@ -35,7 +35,7 @@ from perfsweep.pipelines.trial.parent import (
     flush_streams,
     kill_all,
 )
-from perfsweep.workloads import copied_imports
+from perfsweep.workloads import snapshot
 
 STATUS = struct.Struct("i")
 """How a child ended, as it is written to its pipe: exit status, negative for a signal."""
@@ -73,7 +73,7 @@ def preload(imports: Imports) -> bool:
     puts them back first. Returns whether it may fork after that.
     """
     try:
-        copied_imports.install_current()
+        snapshot.install_current()
     except OSError as error:
         sys.exit(f"the server that forks trials cannot read {error.filename}: {error.strerror}")
     for module in imports.modules:
@@ -148,7 +148,7 @@ def branch(variables: str, imports: str, requests: int) -> None:
     _leave_signals_to_pack()
     die_with_parent()
     os.environ.update(json.loads(variables))
-    copied_imports.forget_originals()
+    snapshot.forget_originals()
     if not preload(Imports(**json.loads(imports))):
         sys.exit("imports start threads or a device: every trial imports by itself")
     with socket.socket(fileno=requests) as own, suppress(ConnectionError):

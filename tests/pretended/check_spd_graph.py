@@ -16,7 +16,7 @@ from pretend_cuda.graphs import modes
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.data import corpus
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.training import targets
 from perfsweep.workloads.spd.workload import Spd
@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few vectors and a short warm-up."""
     torch.set_num_threads(1)
     monkeypatch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
-    for module in (targets, rows):
+    for module in (targets, corpus):
         monkeypatch.setattr(module, "VECTORS", 2**10)
 
 

@@ -26,7 +26,7 @@ from perfsweep.workloads import registry
 from perfsweep.workloads.api import Context, Device, Evidence, LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.probe1d.data import generator
-from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.data import corpus
 from perfsweep.workloads.spd.training import targets
 
 pytestmark = pytest.mark.workloads
@@ -106,7 +106,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", compiled)
     # Data are drawn by the generator of their device: the host's are to be those of the pretended one.
     monkeypatch.setattr(generator, "_sample_numpy", generator._sample_torch)
-    for module in (targets, rows):
+    for module in (targets, corpus):
         monkeypatch.setattr(module, "VECTORS", 2**10)
     yield
     torch.use_deterministic_algorithms(False)

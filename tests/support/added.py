@@ -9,7 +9,7 @@ from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.lora import LowRank
+from perfsweep.workloads.latentwire.maths.trainables import LowRank
 from perfsweep.workloads.latentwire.presets import LMS, LORA_TARGETS, LMConfig
 from perfsweep.workloads.latentwire.workload import LatentWire
 

@@ -19,7 +19,7 @@ from perfsweep.pipelines.analysis.across.claim_ledger import promise
 from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS, Obstacle
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Claim, Device, Workload
-from perfsweep.workloads.digits import toggles as digits
+from perfsweep.workloads.digits import declaration as digits
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import claims as latentwire
 from perfsweep.workloads.probe1d import claims as probe1d

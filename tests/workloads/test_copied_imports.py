@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.workloads import copied_imports, native, registry
+from perfsweep.workloads import native, registry, snapshot
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
 MODULE = """
@@ -107,7 +107,7 @@ def test_a_kernel_is_built_from_its_copy(
 def test_imports_are_left_alone_where_there_are_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     before = [*sys.meta_path]
-    copied_imports.install_current()
+    snapshot.install_current()
     assert sys.meta_path == before
 
 
@@ -119,7 +119,7 @@ def test_data_beside_a_module_are_those_that_lie_there(
     for name in ("aa.csv", "zz.csv"):
         (files[1].parent / name).write_text(name)
     module = sys.modules[registry.find("copied_own.mine:Own").__module__]
-    assert copied_imports.is_copy(module) and not copied_imports.is_copy(registry)
+    assert snapshot.is_copy(module) and not snapshot.is_copy(registry)
     for name in ("aa.csv", "zz.csv"):
         assert pkgutil.get_data("copied_own.mine", name) == name.encode()
     assert module.__loader__.get_source("copied_own.mine") == MODULE  # type: ignore[union-attr]

@@ -123,7 +123,7 @@ def test_a_claim_speaks_of_configurations_of_its_setting() -> None:
 
 def test_toggles_and_claims_of_the_studies_are_read_without_torch_and_numpy() -> None:
     names = [f"{name}.variants" for name in ("probe1d", "spd", "prover", "latentwire")]
-    names += ["digits.toggles"]
+    names += ["digits.declaration"]
     names += [f"{name}.claims" for name in ("probe1d", "spd", "prover", "latentwire")]
     modules = ", ".join(f"perfsweep.workloads.{name}" for name in names)
     code = f"import sys, {modules}; print({{'torch', 'numpy'}} & sys.modules.keys())"

@@ -83,7 +83,7 @@ def test_ours_are_identified_by_module_wherever_they_are_installed() -> None:
     assert origin(Digits) == "perfsweep.workloads.digits.workload:Digits"
     assert import_root(Digits) is None and from_outside(Digits) == []
     own = {path.name for path in sources(Digits) if path.parent.name == "digits"}
-    modules = ("__init__", "config", "data", "declaration", "model", "toggles", "workload")
+    modules = ("__init__", "config", "data", "declaration", "workload")
     assert own == {f"{name}.py" for name in modules}
 
 

@@ -10,7 +10,7 @@ from tables import latentwire, probe1d, prover, spd
 from perfsweep.workloads import registry
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Device, Level, Parity, Toggle
-from perfsweep.workloads.digits.toggles import TOGGLES as DIGITS
+from perfsweep.workloads.digits.declaration import TOGGLES as DIGITS
 from perfsweep.workloads.errors import ConfigError, ContractError
 
 TABLES: dict[str, tuple[Toggle, ...]] = {

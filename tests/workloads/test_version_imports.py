@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.workloads import copied_imports, registry
+from perfsweep.workloads import registry, snapshot
 from perfsweep.workloads.imports import folder_of
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
@@ -48,7 +48,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     monkeypatch.setattr(sys, "path", [str(root), *sys.path])
     forget()
-    copied_imports.install_current()
+    snapshot.install_current()
     yield root
     forget()
 
@@ -56,7 +56,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_modules_are_the_versions_even_those_that_the_checkout_has_lost(checkout: Path) -> None:
     for name in ("ver_a", "ver_gone", "ver_pkg"):
         module = importlib.import_module(name)
-        assert module.X == "there" and copied_imports.is_copy(module)
+        assert module.X == "there" and snapshot.is_copy(module)
         assert Path(str(module.__file__)).is_relative_to(checkout), "data beside it are the checkout's"
 
 
@@ -69,7 +69,7 @@ def test_what_the_version_has_not_got_is_not_found(checkout: Path, name: str) ->
 
 
 def test_what_git_does_not_know_stays_within_reach(checkout: Path) -> None:
-    assert not copied_imports.is_copy(importlib.import_module("ver_made"))
+    assert not snapshot.is_copy(importlib.import_module("ver_made"))
 
 
 def test_another_folder_may_have_a_module_of_a_hidden_name(checkout: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_class_consists_of_what_its_version_imports(
     copies = tmp_path / "copies"
     write(Snapshot(copies).copy_of(checkout), {"ver_own.py": source, "ver_unused.py": ""})
     sys.meta_path.pop(0)
-    copied_imports.install_current()
+    snapshot.install_current()
     names = {
         file.name for file in registry.sources(registry.find("ver_own:Own")) if file.is_relative_to(copies)
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -12,13 +14,65 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.workloads.command import launcher, tree_memory
-from perfsweep.workloads.command.output import Kept
+from perfsweep.workloads.command import launcher
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
+
+LIMIT = 4 << 20
+"""Bytes that are kept at least, those written last."""
+
+
+class Kept:
+    """The last part of a stream, its length, and on demand the digest of all of it."""
+
+    def __init__(self, limit: int = LIMIT, hashed: bool = False) -> None:
+        self.limit = limit
+        self.written = 0
+        self._chunks: deque[bytes] = deque()
+        self._held = 0
+        self._digest = hashlib.sha256() if hashed else None
+
+    def add(self, data: bytes) -> None:
+        """Take in what was written next."""
+        self.written += len(data)
+        if self._digest:
+            self._digest.update(data)
+        self._chunks.append(data)
+        self._held += len(data)
+        while self._held - len(self._chunks[0]) >= self.limit:
+            self._held -= len(self._chunks.popleft())
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was let go."""
+        return self._held == self.written
+
+    @property
+    def text(self) -> str:
+        """The part that was kept."""
+        return b"".join(self._chunks).decode(errors="replace")
+
+    def digest(self) -> bytes:
+        """SHA-256 of everything that was written.
+
+        Raises
+        ------
+        ValueError
+            It was not asked for.
+        """
+        if self._digest is None:
+            raise ValueError("this stream was not hashed")
+        return self._digest.digest()
+
+    def last_lines(self, number: int) -> list[str]:
+        """The last lines that are not empty."""
+        return [line for line in self.text.splitlines() if line.strip()][-number:]
+
 
 _AT_ONCE = 1 << 20
 """Bytes read at a time, and room in a pipe: a program that writes much waits less often."""
@@ -188,7 +242,7 @@ class _Following:
             self.late, self._deadline = True, float("inf")
             self._asked.sendall(launcher.STOP)
         if now >= self._look:
-            self.peak_bytes = max(self.peak_bytes, tree_memory.several_bytes(self._pid))
+            self.peak_bytes = max(self.peak_bytes, several_bytes(self._pid))
             # A look takes as long as there are processes and pages: it must stay a small share of the run.
             spent = time.thread_time() - used
             self._look = now + max(FIRST_LOOK_S, spent / _LOOKING_SHARE)
@@ -239,3 +293,87 @@ def executable(name: str, env: Mapping[str, str], folder: Path, place: str) -> s
         )
         raise ConfigError(f"{place}: {where}; name a program, or its interpreter")
     return found
+
+
+class Account:
+    """Adds up runs; says once where one wrote more than is kept."""
+
+    def __init__(self) -> None:
+        self._runs = self._peak_bytes = self._status = 0
+        self._output_bytes = self._error_bytes = 0
+        self._usage = launcher.NOTHING
+        self._whole = True
+
+    def add(self, run: Run) -> None:
+        """Take in a run, whatever it ended with."""
+        self._runs += 1
+        self._status = run.status
+        self._usage = launcher.together(self._usage, run.usage)
+        self._peak_bytes = max(self._peak_bytes, run.peak_bytes)
+        self._output_bytes += run.output.written
+        self._error_bytes += run.errors.written
+        if self._whole and not (run.output.whole and run.errors.whole):
+            self._whole = False
+            print(
+                f"a run wrote {run.output.written + run.errors.written} bytes; the last"
+                f" {run.output.limit >> 20} MiB are kept, and evidence is looked for in these",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def counters(self) -> dict[str, float]:
+        """Means over the runs, except for the exit status, of the last, and the peak."""
+        runs = max(self._runs, 1)
+        return {
+            "exit_status": float(self._status),
+            "output_bytes": self._output_bytes / runs,
+            "error_bytes": self._error_bytes / runs,
+            "cpu_user_s": self._usage[0] / runs,
+            "cpu_system_s": self._usage[1] / runs,
+            "run_peak_bytes": float(self._peak_bytes),
+        }
+
+    def usage(self) -> resource.struct_rusage:
+        """All runs together, as the kernel would tell it."""
+        peak_kib = -(-self._peak_bytes // 1024)
+        return resource.struct_rusage((*self._usage[:2], peak_kib, *map(int, self._usage[3:])))
+
+
+def several_bytes(parent: int) -> int:
+    """Memory in use by the descendants of a process together, shared pages once; 0 for fewer than two.
+
+    The kernel knows the peak of a single process better than any look at it, and without its cost.
+    """
+    family = descendants(parent)
+    return sum(map(_proportional_bytes, family)) if len(family) > 1 else 0
+
+
+def descendants(parent: int) -> list[int]:
+    """Process ids of everything that `parent` started, and what that started."""
+    found, waiting = list[int](), [parent]
+    while waiting:
+        children = _children_of(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def _children_of(process: int) -> list[int]:
+    """Children of all threads of a process; none if it has ended."""
+    with suppress(OSError):
+        tasks = [*Path(f"/proc/{process}/task").iterdir()]
+        return [int(child) for task in tasks for child in _read(task / "children").split()]
+    return []
+
+
+def _proportional_bytes(process: int) -> int:
+    lines = _read(Path(f"/proc/{process}/smaps_rollup")).splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def _read(file: Path) -> str:
+    """What a file of the kernel holds; nothing once its process has ended."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

@@ -14,10 +14,10 @@ import numpy as np
 
 from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
-from perfsweep.workloads.command import command_line, declared, result_files, results
-from perfsweep.workloads.command.account import Account
-from perfsweep.workloads.command.config import CommandConfig
-from perfsweep.workloads.command.program import Program, Run, require_end
+from perfsweep.workloads.command import config as declared
+from perfsweep.workloads.command import results
+from perfsweep.workloads.command.config import CommandConfig, planned, title_of, toggles_of, unit_of
+from perfsweep.workloads.command.program import Account, Program, Run, require_end
 from perfsweep.workloads.command.version_folder import VersionFolder
 from perfsweep.workloads.custom_toggles import CustomToggles
 
@@ -47,26 +47,26 @@ class Command(Workload):
         ConfigError
             The command, a toggle or a piece of evidence cannot be meant.
         """
-        words = command_line.words(config.command, "workload.command")
-        files = command_line.program_files(words, Path(config.folder))
+        words = declared.words(config.command, "workload.command")
+        files = declared.program_files(words, Path(config.folder))
         custom, sources = custom_toggles.read(config.toggles), results.read(config.evidence)
         own: dict[str, Any] = {
             "__module__": cls.__module__,
             "__doc__": cls.__doc__,
             "custom": custom,
             "sources": sources,
-            "toggles": declared.toggles(custom),
+            "toggles": toggles_of(custom),
             "checks": sources.checks,
             "files": files,
-            "unit": declared.unit(config.units, sources),
-            "title": declared.title(words, files),
+            "unit": unit_of(config.units, sources),
+            "title": title_of(words, files),
         }
         return type(Command.__name__, (Command,), own)
 
     @classmethod
     def planned(cls, config: CommandConfig) -> CommandConfig:
         """The configuration with its folder made absolute."""
-        return declared.planned(config)
+        return planned(config)
 
     def setup(self, config: CommandConfig, levels: Levels, context: Context) -> None:
         """Find the program, and prepare its first run."""
@@ -78,12 +78,12 @@ class Command(Workload):
             version = VersionFolder.build(kept, self._folder, context.scratch_dir.absolute() / "version")
             self._folder = version.of(self._folder)
         values = {"seed": str(context.seed), "scratch": str(self._scratch)}
-        words = command_line.arm_words(config.command, self.custom, levels, values)
-        env = command_line.of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
+        words = declared.arm_words(config.command, self.custom, levels, values)
+        env = declared.of_arm(self.levels_of(levels).values(), self.custom.chosen(levels), values)
         if version:
             words, env = version.words(words), version.environment(env)
         self._files = {
-            results.shown_name(name): self._folder / command_line.filled(name, values)
+            results.shown_name(name): self._folder / declared.filled(name, values)
             for name in self.sources.files
         }
         self._program = Program(words, env, self._folder)
@@ -93,9 +93,9 @@ class Command(Workload):
         self.reset()
 
     def _prepared_by(self, text: str, env: Mapping[str, str], values: Mapping[str, str]) -> Program:
-        words = command_line.words(text, "workload.prepare")
+        words = declared.words(text, "workload.prepare")
         return Program(
-            [command_line.filled(word, values) for word in words], env, self._folder, "workload.prepare"
+            [declared.filled(word, values) for word in words], env, self._folder, "workload.prepare"
         )
 
     def step(self, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class Command(Workload):
         self._scratch.mkdir(parents=True)
         if self._preparation:
             require_end(self._preparation.run(self._latest()), 0)
-        self._before = {name: result_files.state(file) for name, file in self._files.items()}
+        self._before = {name: results.file_state(file) for name, file in self._files.items()}
         self._last = None
 
     def progress(self) -> float:
@@ -149,8 +149,8 @@ class Command(Workload):
         """Everything that the last run reported, and the files that it wrote."""
         found: dict[str, Any] = dict(self._reported())
         for name, file in self._files.items():
-            result_files.require_fresh(file, self._before[name], self._started_ns)
-            found |= result_files.read(file, name)
+            results.require_fresh(file, self._before[name], self._started_ns)
+            found |= results.read_file(file, name)
         if self.sources.output and self._last:
             found[results.OUTPUT] = np.frombuffer(self._last.output.digest(), np.uint8)
         numbers = _numbers(found)

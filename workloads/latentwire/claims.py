@@ -6,15 +6,16 @@ A combination lists the levels that it needs too, so that it is an arm as it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from perfsweep.workloads.api import Claim, Device, LevelValue
+from perfsweep.workloads.claims import Arm, Report
 from perfsweep.workloads.toggles import needs_cuda, needs_tensor_cores
 
 SOURCE = "LatentWire report"
+_REPORT = Report(SOURCE)
+_claim, _word, _less_memory = _REPORT.claim, _REPORT.word, _REPORT.less_memory
 
-Arm = Mapping[str, LevelValue]
 
 REPORT_QUICK_WINS: dict[str, LevelValue] = {
     "pin_memory": "on",
@@ -61,18 +62,6 @@ def _needs_their_gpus(device: Device) -> str | None:
     if reason := needs_cuda(device):
         return reason
     return None if device.count > 1 else "is a figure of 4 H100, and this is one device"
-
-
-def _claim(section: str, text: str, *arms: Arm, **judged: Any) -> Claim:
-    return Claim(text, SOURCE, section, arms, **judged)
-
-
-def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
-    return _claim(section, text, *arms, kind="qualitative", word=word, **more)
-
-
-def _less_memory(section: str, text: str, *arms: Arm, **more: Any) -> Claim:
-    return _claim(section, text, *arms, kind="memory", high=1.0, **more)
 
 
 def _saves(section: str, text: str, low: float, high: float, *arms: Arm) -> Claim:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from perfsweep.workloads.api import Check, Comparator, Declaration
 from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig
@@ -59,7 +61,28 @@ class LatentWire(Declaration):
             One of them cannot be used.
         """
         if config.data not in KINDS or config.lm_path is not None or config.resume is not None:
-            from perfsweep.workloads.latentwire.given_files import check_files  # which needs torch
-
-            check_files(config)
+            _check_files(config)
         return config.absolute()
+
+
+def _check_files(config: LatentWireConfig) -> None:
+    """Refuse what a trial would refuse of files: data, models' folders and a checkpoint.
+
+    Of weights only the headers are read, and no examples are tokenised.
+    """
+    from perfsweep.workloads.latentwire import checkpoint  # which needs torch, as the others do
+    from perfsweep.workloads.latentwire.data.corpus import layouts_for, load_examples
+    from perfsweep.workloads.latentwire.maths.frozen import check_weights, model_shapes
+
+    if config.data not in KINDS:
+        load_examples(config)
+    if config.lm_path is not None:
+        shapes = model_shapes(config)
+        layouts_for(config, shapes, Path())
+        for shape, folder in zip(shapes, config.lm_folders, strict=True):
+            check_weights(shape, folder)
+    if config.resume is not None:
+        folder = Path(config.resume)
+        about, _ = checkpoint.read(folder)
+        checkpoint.refuse_other(folder, about, checkpoint.facts_of_configuration(config))
+        checkpoint.read_moments(folder)

@@ -29,13 +29,13 @@ from perfsweep.workloads.latentwire.data import batches, generator, readers
 from perfsweep.workloads.latentwire.data.corpus import layouts_for
 from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.data.row_layout import Layout
-from perfsweep.workloads.latentwire.maths.answer_scores import exact_match
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.frozen import parameters_of
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath
 from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
-from perfsweep.workloads.latentwire.maths.local_models import parameters_of
 from perfsweep.workloads.latentwire.presets import LMS, LMConfig
+from perfsweep.workloads.latentwire.scores import exact_match
 from perfsweep.workloads.training.precision import autocast
 
 HELD_OUT = 64

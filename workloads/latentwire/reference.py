@@ -40,10 +40,9 @@ from perfsweep.workloads.latentwire.data.corpus import Corpus, layouts_for
 from perfsweep.workloads.latentwire.maths import losses
 from perfsweep.workloads.latentwire.maths.attention import Attend, eager
 from perfsweep.workloads.latentwire.maths.encoder import LatentEncoder, calibrated, table_rms
-from perfsweep.workloads.latentwire.maths.frozen import DTYPES, Model, frozen_lm, model_shapes
+from perfsweep.workloads.latentwire.maths.frozen import DTYPES, Model, frozen_lm, model_shapes, parameters_of
 from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.local_models import parameters_of
 from perfsweep.workloads.latentwire.maths.losses import Given, StudentOut, cross_entropy
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Prefix, Rows
 from perfsweep.workloads.latentwire.maths.trainables import Trained, groups_of, trained_for

@@ -23,8 +23,7 @@ import torch
 from perfsweep.workloads.api import Context, Device, LevelValue, NullClock
 from perfsweep.workloads.errors import ConfigError, PerfsweepError, UnsupportedHere
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.maths.answer_scores import bootstrap, resolvable
-from perfsweep.workloads.latentwire.scores import Score
+from perfsweep.workloads.latentwire.scores import Score, bootstrap, resolvable
 from perfsweep.workloads.latentwire.variants import PRESETS, TOGGLES
 from perfsweep.workloads.latentwire.workload import LatentWire
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,30 @@ from torch import Tensor, nn
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, NullClock, Replayable, Work, Workload
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import checkpoint, declaration, kept, presets
+from perfsweep.workloads.latentwire import checkpoint, declaration, presets
 from perfsweep.workloads.latentwire import evidence as probes
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.counters import COUNTED
 from perfsweep.workloads.latentwire.data import cache
 from perfsweep.workloads.latentwire.data.batches import Window
+from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.maths.frozen import model_shapes
+from perfsweep.workloads.latentwire.maths.trainables import Lora, Trained
 from perfsweep.workloads.latentwire.scores import Score, evaluate
 from perfsweep.workloads.latentwire.variants import arm
 from perfsweep.workloads.toggles import product_type
+from perfsweep.workloads.weight_files import write_safetensors
+
+COUNTED = (
+    *("kept_batches", "micro_steps", "graphs_kept", "backward_calls", "student_passes"),
+    *("student_positions", "head_rows", "lm_flops", "lm_positions", "lm_bytes", "teacher_rows"),
+    *("teacher_head_rows", "teacher_positions", "padded_positions", "encoder_positions"),
+    *("encoder_kernels", "native_products", "table_reads", "attention_kernels", "syncs"),
+    *("rows_tokenised", "host_copies", "loader_batches", "worker_batches", "pinned_batches"),
+    *("unwaited_copies", "prefetched_batches", "examples", "cache_releases", "devices_used", "ranks"),
+    *("retries", "decode_calls", "examples_per_step", "reduced_bytes", "gathered_bytes"),
+    *("broken_terms",),
+)
+"""Names of the counts that trials record, zero where nothing happened."""
 
 
 class LatentWire(declaration.LatentWire, Workload):
@@ -213,6 +229,11 @@ class LatentWire(declaration.LatentWire, Workload):
     def keep(self, folder: Path) -> None:
         """Write a checkpoint, losses, scores and answers on held-out examples, and additions for PEFT.
 
+        ``checkpoint/`` is what `workload.resume` and `load_compressor` read, ``losses.csv`` the last losses
+        by step, ``scores.json`` EM, F1 and likelihoods of every arm of every model on the held-out examples,
+        ``answers.jsonl`` the answers themselves, and ``lora-N/`` the additions to model N as an adapter of
+        the PEFT library.
+
         Raises
         ------
         ConfigError
@@ -228,11 +249,11 @@ class LatentWire(declaration.LatentWire, Workload):
             return
         first = self._step - len(self.arm.history) + 1
         losses = dict(enumerate(self.arm.history, first))
-        kept.write_results(folder, losses, scores, self.arm.corpus.held_out)
+        write_results(folder, losses, scores, self.arm.corpus.held_out)
         models = checkpoint.facts_of_models(self.arm.models, self.arm.layouts, self._config.lm_folders)
         about = {**self._facts(), "models": models}
         checkpoint.write(folder / "checkpoint", self._modules(), self.state_dict(), about)
-        kept.write_additions(folder, self.arm.trained, self._config)
+        write_additions(folder, self.arm.trained, self._config)
 
     def _modules(self) -> dict[str, nn.Module]:
         return checkpoint.modules_of(self.arm.encoder, self.arm.trained)
@@ -255,3 +276,76 @@ class LatentWire(declaration.LatentWire, Workload):
     def close(self) -> None:
         """Hand over the last metrics and end loader processes."""
         self._endings.close()
+
+
+PLACES = {
+    **{name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")},
+    **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
+}
+"""Our names of a layer's matrices, and those of transformers."""
+
+
+def write_results(
+    folder: Path, losses: Mapping[int, float], scores: Sequence[Score], examples: Sequence[Example]
+) -> None:
+    """Write losses by step, scores and answers.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written.
+    """
+    rows = "".join(f"{step},{loss!r}\n" for step, loss in losses.items())
+    answers = [
+        {"id": example.id, "model": score.model, "arm": score.arm, "answer": text, "right": example.answers}
+        for score in scores
+        for text, example in zip(score.texts, examples, strict=True)
+    ]
+    try:
+        (folder / "losses.csv").write_text("step,loss\n" + rows, encoding="utf-8")
+        (folder / "scores.json").write_text(
+            json.dumps([_figures(score) for score in scores], indent=2) + "\n"
+        )
+        lines = (json.dumps(answer, ensure_ascii=False) for answer in answers)
+        (folder / "answers.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written ({error}); name another folder") from error
+
+
+def _figures(score: Score) -> dict[str, Any]:
+    found = dataclasses.asdict(score)
+    return {name: value for name, value in found.items() if name not in ("f1_each", "texts", "wall_s")}
+
+
+def write_additions(folder: Path, trained: Sequence[Trained], config: LatentWireConfig) -> None:
+    """Write every model's low-rank additions as PEFT keeps them; nothing where none were trained."""
+    for number, one in enumerate(trained):
+        if one.lora is None:
+            continue
+        place = folder / f"lora-{number}"
+        place.mkdir()
+        write_safetensors(place / "adapter_model.safetensors", _peft_names(one.lora))
+        base = str(config.lm_folders[number]) if config.lm_folders else None
+        about = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": base,
+            "r": config.lora_rank,
+            "lora_alpha": config.lora_alpha,
+            "target_modules": [PLACES[name].rpartition(".")[2] for name in config.lora_targets],
+            "layers_to_transform": list(range(len(one.lora.layers))),
+            "bias": "none",
+            "lora_dropout": 0.0,
+            "inference_mode": True,
+        }
+        (place / "adapter_config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _peft_names(lora: Lora) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for number, layer in enumerate(lora.layers):
+        for name, addition in layer.named_children():
+            start = f"base_model.model.model.layers.{number}.{PLACES[name]}"
+            for part, value in (("lora_A", addition.a), ("lora_B", addition.b)):  # type: ignore[union-attr]
+                found[f"{start}.{part}.weight"] = value.detach().cpu().contiguous()  # type: ignore[union-attr]
+    return found

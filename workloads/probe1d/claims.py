@@ -6,13 +6,15 @@ counts those of data with as many latents that nothing moves: only such a sweep 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Claim, LevelValue
+from perfsweep.workloads.api import Claim
+from perfsweep.workloads.claims import Arm, Report
 
 REPORT = "field report 000: Probe1D Performance"
+_REPORT = Report(REPORT)
+_word, _fact, _about = _REPORT.word, _REPORT.fact, _REPORT.about
 CONTEXT, SUSPECTED, IDEAS, OPEN, PLAN = (
     "Context",
     "Suspected bottlenecks",
@@ -20,28 +22,6 @@ CONTEXT, SUSPECTED, IDEAS, OPEN, PLAN = (
     "Open questions",
     "Profiling plan",
 )
-
-Arm = Mapping[str, LevelValue]
-
-
-def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
-    return Claim(text, REPORT, section, arms, kind="qualitative", word=word, **more)
-
-
-def _fact(
-    section: str,
-    text: str,
-    arm: Arm,
-    figure: str,
-    low: float | None = None,
-    high: float | None = None,
-    **more: Any,
-) -> Claim:
-    return Claim(text, REPORT, section, (arm,), kind="predicate", figure=figure, low=low, high=high, **more)
-
-
-def _about(section: str, text: str, arm: Arm, figure: str, value: float, **more: Any) -> Claim:
-    return _fact(section, text, arm, figure, 0.9 * value, 1.1 * value, **more)
 
 
 _NAIVE: Arm = {"solver": "naive"}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from perfsweep.workloads.api import Check, Comparator, Declaration
 from perfsweep.workloads.probe1d.claims import CLAIMS
-from perfsweep.workloads.probe1d.config import Probe1DConfig
-from perfsweep.workloads.probe1d.data.presets import sources
+from perfsweep.workloads.probe1d.config import Probe1DConfig, sources
 from perfsweep.workloads.probe1d.variants import TOGGLES
 
 # Gradients and Hessians at one fixed point, computed by each arm's own pass: all arms must agree to float32

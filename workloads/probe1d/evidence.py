@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.api import Evidence
-from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d import oracle
+from perfsweep.workloads.probe1d.maths.blocks import Block, Reason
 from perfsweep.workloads.probe1d.maths.derivatives import combine
 from perfsweep.workloads.probe1d.maths.job import Job, Task
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.solution import Reason
-from perfsweep.workloads.probe1d.oracle import minimiser
 
 PROBE_CLASSES = 8
 ORACLE_EVENTS = 10**9
@@ -22,7 +21,7 @@ ORACLE_EVENTS = 10**9
 
 
 def full(
-    task: Task, job: Job, results: dict[str, np.ndarray], objective: minimiser.Objective, minimum_file: Path
+    task: Task, job: Job, results: dict[str, np.ndarray], objective: oracle.Objective, minimum_file: Path
 ) -> Evidence:
     """Parameters, probes, and everything the oracle has to say."""
     assert job.prepared is not None
@@ -79,14 +78,14 @@ def _original_order(matrix: Tensor, order: Tensor | None) -> np.ndarray:
 
 
 def against_oracle(
-    task: Task, results: dict[str, np.ndarray], objective: minimiser.Objective, minimum_file: Path
+    task: Task, results: dict[str, np.ndarray], objective: oracle.Objective, minimum_file: Path
 ) -> Evidence:
     """Loss, gradient, exact counts and excess of the parameters: over the objective, over the loss alone."""
     latents = _judged_latents(task)
     events = _events(task, latents)
     b = results["intercept"][latents]
     w = results["coef"][latents]
-    verdict = minimiser.judge(events, b, w, objective)
+    verdict = oracle.judge(events, b, w, objective)
     least = _minimum(events, objective, minimum_file)
     excess, loss_excess = verdict.objective - least["objective"], verdict.loss - least["loss"]
     above = verdict.gradient > task.config.tol * 1.01
@@ -107,7 +106,7 @@ def against_oracle(
 
 
 def _confusion_mistakes(
-    results: dict[str, np.ndarray], latents: np.ndarray, verdict: minimiser.Verdict
+    results: dict[str, np.ndarray], latents: np.ndarray, verdict: oracle.Verdict
 ) -> dict[str, float]:
     if "tp" not in results:
         return {"confusion_mismatches": 0.0}
@@ -128,7 +127,7 @@ def _judged_latents(task: Task) -> np.ndarray:
     )
 
 
-def _events(task: Task, latents: np.ndarray) -> minimiser.Events:
+def _events(task: Task, latents: np.ndarray) -> oracle.Events:
     x, labels = task.data.x, task.data.labels
     dense = labels.dense(task.grid, torch.bool).cpu().numpy()
     number = torch.full((x.latents,), -1, dtype=torch.int64, device=x.indices.device)
@@ -137,14 +136,14 @@ def _events(task: Task, latents: np.ndarray) -> minimiser.Events:
     rows = x.row_index()[wanted]
     starts = torch.cat([rows.new_zeros(1), torch.bincount(rows, minlength=x.rows).cumsum(0)])
     columns, values = number[x.indices[wanted]].cpu().numpy(), x.values[wanted].double().cpu().numpy()
-    return minimiser.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
+    return oracle.Events.of(starts.cpu().numpy(), columns, values, latents.size, dense)
 
 
-def _minimum(events: minimiser.Events, objective: minimiser.Objective, file: Path) -> dict[str, np.ndarray]:
+def _minimum(events: oracle.Events, objective: oracle.Objective, file: Path) -> dict[str, np.ndarray]:
     """Least objective and least loss, [L, C] each, computed once per problem."""
     if not file.exists():
-        least = {"objective": objective, "loss": minimiser.LOSS}
-        least = {name: minimiser.minimise(events, of)[2] for name, of in least.items()}
+        least = {"objective": objective, "loss": oracle.LOSS}
+        least = {name: oracle.minimise(events, of)[2] for name, of in least.items()}
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.stem}.{np.random.default_rng().integers(2**60):x}.part.npz")
         np.savez(part, **least)  # pyright: ignore[reportArgumentType]

@@ -17,12 +17,12 @@ from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import npz
-from perfsweep.workloads.probe1d.data.arrays import arrays
+from perfsweep.workloads.probe1d.data.npz import arrays_of
 from perfsweep.workloads.probe1d.data.problem import SCALED, Csr, label_sums
 from perfsweep.workloads.probe1d.data.sources import place
+from perfsweep.workloads.probe1d.maths.blocks import Reason
 from perfsweep.workloads.probe1d.maths.job import CountConfusion, Job, Task
 from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-from perfsweep.workloads.probe1d.maths.solution import Reason
 from perfsweep.workloads.probe1d.variants import TOGGLES, arm
 
 OPTIMISED = {
@@ -121,11 +121,11 @@ def fit_probes(
     ConfigError
         An argument cannot be used; the message names it and what to do.
     """
-    given = arrays(x_csr, labels, "")
+    given = arrays_of(x_csr, labels, "")
     if (x_val is None) != (labels_val is None):
         raise ConfigError("fit_probes: x_val and labels_val belong together; give both or neither")
     if x_val is not None:
-        given |= arrays(x_val, labels_val, "_val")
+        given |= arrays_of(x_val, labels_val, "_val")
     storage = "float64" if given["values"].dtype == np.float64 else "float32"
     config = Probe1DConfig(
         "fit_probes", classes=classes, storage_dtype=storage, tol=tol, ridge=ridge, max_iter=max_iter

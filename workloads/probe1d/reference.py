@@ -29,9 +29,9 @@ from perfsweep.workloads.probe1d.data.problem import (
     labelled_constants,
     rms_scale,
 )
-from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.blocks import Block, Reason, Solution
+from perfsweep.workloads.probe1d.maths.buckets import Chunker, RebuiltChunks
 from perfsweep.workloads.probe1d.maths.certify import Certifier
-from perfsweep.workloads.probe1d.maths.chunks import Chunker, RebuiltChunks
 from perfsweep.workloads.probe1d.maths.confusion import ScannedConfusion
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, Evaluator, combine, scaled_gradient
 from perfsweep.workloads.probe1d.maths.job import CountConfusion, Phase
@@ -42,14 +42,12 @@ from perfsweep.workloads.probe1d.maths.levenberg_marquardt import (
     Retries,
     Step,
     adapt_damping,
+    rms_by_pass,
     step_metric,
 )
-from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook, PassFacts, WaitingLog
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS, Precision
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
-from perfsweep.workloads.probe1d.maths.scale_statistics import rms_by_pass
-from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 from perfsweep.workloads.probe1d.maths.sums_by_row import LabelledCsr
 
 STATE_ARRAYS = 35

@@ -15,7 +15,7 @@ import numpy as np
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.data import npz
-from perfsweep.workloads.probe1d.data.arrays import arrays, stored_matrix
+from perfsweep.workloads.probe1d.data.npz import arrays_of, stored_matrix
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels, prior_logit
 
 CHUNK = 256
@@ -113,7 +113,7 @@ def fit_sparse_probes(
     _refuse_unusable(k, latents, class_weight, ridge, tol, max_iter)
     if (x_val is None) != (labels_val is None):
         raise ConfigError("fit_sparse_probes: x_val and labels_val belong together. Give both or neither.")
-    given = arrays(x_csr, labels, "") | ({} if x_val is None else arrays(x_val, labels_val, "_val"))
+    given = arrays_of(x_csr, labels, "") | ({} if x_val is None else arrays_of(x_val, labels_val, "_val"))
     data = npz.problem("fit_sparse_probes", "fit_sparse_probes", given, classes)
     columns, count = _matrix(data.x).tocsc(), data.labels.classes
     chosen = (

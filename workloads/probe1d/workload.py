@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from perfsweep.workloads.api import Context, Evidence, Levels, Work, Workload
+from perfsweep.workloads.api import Context, Evidence, Levels, Workload
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.job_passes import JobOfPasses
 from perfsweep.workloads.probe1d import declaration
@@ -21,11 +21,10 @@ from perfsweep.workloads.probe1d.config import SAMPLE_WIDTH, Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.npz import save_probes
 from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
-from perfsweep.workloads.probe1d.maths.fit_quality import intercept_only_loss, summarise
-from perfsweep.workloads.probe1d.maths.job import Job, Task
+from perfsweep.workloads.probe1d.maths.blocks import Reason
+from perfsweep.workloads.probe1d.maths.job import Job, Task, intercept_only_loss, summarise
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
-from perfsweep.workloads.probe1d.maths.solution import Reason
-from perfsweep.workloads.probe1d.oracle.minimiser import Objective
+from perfsweep.workloads.probe1d.oracle import Objective
 from perfsweep.workloads.probe1d.variants import arm
 
 KEPT = "probes.npz"
@@ -171,10 +170,6 @@ class Probe1D(JobOfPasses, declaration.Probe1D, Workload):
             for array in (x.indptr, x.indices, x.values, stored):
                 sha.update(array.cpu().numpy().tobytes())
         return sha.hexdigest()[:16]
-
-    def work(self) -> Work:
-        """Of one pair no formula exists: how often its events are evaluated is a result."""
-        return Work()
 
     def close(self) -> None:
         """Stop a profiler that a broken job left running."""

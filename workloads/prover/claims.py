@@ -6,39 +6,15 @@ on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Claim, LevelValue
+from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.claims import Report
 
 SOURCE = "Prover report"
-
-
-def _claim(section: str, text: str, *arms: Mapping[str, LevelValue], **judged: Any) -> Claim:
-    return Claim(text, SOURCE, section, arms, **judged)
-
-
-def _word(word: str, section: str, text: str, *arms: Mapping[str, LevelValue], **more: Any) -> Claim:
-    return _claim(section, text, *arms, kind="qualitative", word=word, **more)
-
-
-def _fact(
-    section: str,
-    text: str,
-    arm: Mapping[str, LevelValue],
-    figure: str,
-    low: float | None = None,
-    high: float | None = None,
-    **more: Any,
-) -> Claim:
-    return _claim(section, text, arm, kind="predicate", figure=figure, low=low, high=high, **more)
-
-
-def _about(
-    section: str, text: str, arm: Mapping[str, LevelValue], figure: str, value: float, **more: Any
-) -> Claim:
-    return _fact(section, text, arm, figure, 0.9 * value, 1.1 * value, **more)
+_REPORT = Report(SOURCE)
+_word, _fact, _about, _claim = _REPORT.word, _REPORT.fact, _REPORT.about, _REPORT.claim
 
 
 _REPORTED: dict[str, Any] = {

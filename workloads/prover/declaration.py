@@ -47,7 +47,7 @@ class Prover(Declaration):
     @classmethod
     def planned(cls, config: ProverConfig) -> ProverConfig:
         """The configuration as it is; data and a policy that could not be used are refused."""
-        from perfsweep.workloads.prover.requested import refuse_unusable  # which needs torch
+        from perfsweep.workloads.prover.job import refuse_unusable  # which needs torch
 
         refuse_unusable(config)
         return config

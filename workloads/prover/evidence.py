@@ -12,10 +12,10 @@ from torch import Tensor
 
 from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.prover.job import Job, ModeResult
-from perfsweep.workloads.prover.maths.results import Ranked, digest, metrics, ranked
+from perfsweep.workloads.prover.maths.episodes import Ranked, digest, metrics, ranked
 from perfsweep.workloads.prover.maths.slab_size import processor_seconds
 from perfsweep.workloads.prover.ranking import averaged, metrics_of
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.training import resolver_of
 
 REPORTED_STEPS = {"done_after_step_1": 1, "done_after_step_11": 11, "done_after_step_19": 19}
 """Steps of a slab after which the report says how many rows are done."""

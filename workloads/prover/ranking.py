@@ -13,9 +13,9 @@ import numpy as np
 from perfsweep.workloads.api import Levels
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
 from perfsweep.workloads.prover.job import Job
-from perfsweep.workloads.prover.maths.results import metrics, ranked, scores
-from perfsweep.workloads.prover.oracle.resolution import Atom, Resolver, State
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.maths.episodes import metrics, ranked, scores
+from perfsweep.workloads.prover.oracle import Atom, Resolver, State
+from perfsweep.workloads.prover.training import resolver_of
 
 
 @dataclass(frozen=True)

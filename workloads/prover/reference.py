@@ -27,8 +27,7 @@ from perfsweep.workloads.prover.counters import Tally
 from perfsweep.workloads.prover.data.corruption import Candidates, Corruptor, Source
 from perfsweep.workloads.prover.data.hashing import hash_states
 from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, PREDICATE_RULES, KnowledgeBase
-from perfsweep.workloads.prover.maths.clause_pairing import Pairs, padded_pairs
-from perfsweep.workloads.prover.maths.episodes import Move, Rows, advance, fresh_rows
+from perfsweep.workloads.prover.maths.episodes import Move, Results, Rows, advance, fresh_rows
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT, Scores, Specials, choose, specials
 from perfsweep.workloads.prover.maths.packing import (
     CAP,
@@ -44,10 +43,9 @@ from perfsweep.workloads.prover.maths.packing import (
     sources,
 )
 from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, Weights, constant_states
-from perfsweep.workloads.prover.maths.results import Results
 from perfsweep.workloads.prover.maths.slab_size import SlabMemory
 from perfsweep.workloads.prover.maths.state_values import EveryState
-from perfsweep.workloads.prover.maths.unify import Raw, Unifier
+from perfsweep.workloads.prover.maths.unify import Pairs, Raw, Unifier, padded_pairs
 
 WIDE_BODIES = 10
 """Bodies' worth of padding that upstream packed: A + 10 Bmax slots, 26 for bodies of two atoms."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Work, Workload
+from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Workload
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.job_passes import JobOfPasses
 from perfsweep.workloads.prover import declaration
@@ -19,13 +19,12 @@ from perfsweep.workloads.prover import evidence as judging
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.counters import Counts
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.job import Job, Task
+from perfsweep.workloads.prover.job import Job, Task, chosen_queries, first_policy
 from perfsweep.workloads.prover.maths.policy import PolicyShape, Weights, weights_digest
 from perfsweep.workloads.prover.maths.slab_size import best_slab, cache_file, device_budget
 from perfsweep.workloads.prover.policy_file import policy_of, save_policy
 from perfsweep.workloads.prover.ranking import ranks_of
-from perfsweep.workloads.prover.requested import chosen_queries, first_policy
-from perfsweep.workloads.prover.training.imitation import trained
+from perfsweep.workloads.prover.training import trained
 from perfsweep.workloads.prover.variants import arm
 from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
 
@@ -176,10 +175,6 @@ class Prover(JobOfPasses, declaration.Prover, Workload):
         drawn = f"{config.modes} {config.corruptions} {config.corruption_seed}"
         key = f"{self.kb.digest()} {asked} {drawn} {weights_digest(self.weights)} {self.shape_of_policy}"
         return hashlib.sha256(key.encode()).hexdigest()[:16]
-
-    def work(self) -> Work:
-        """Of one candidate no formula exists: the length of its walk is a result."""
-        return Work()
 
     def close(self) -> None:
         """Put the process's settings back."""

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from perfsweep.workloads.script.replaced import put
+
 LEARNING = 64
 """Calls of a function after which it is known not to update anything."""
 LOOKED_AT = 4
@@ -68,8 +70,7 @@ class CompiledCalls:
             self.made += 1
             return self._outside(compiling(model, **options))
 
-        undo.callback(setattr, torch, "compile", compiling)
-        torch.compile = compile
+        put(undo, torch, "compile", compile)
 
     def _outside(self, compiled: Any) -> Any:
         """A compiled function with our part around it; modules and classes update nothing."""

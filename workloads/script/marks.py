@@ -11,6 +11,7 @@ import torch
 
 from perfsweep.workloads.script import explicit_marks
 from perfsweep.workloads.script.config import BACKWARD, LOADER, MARKS, OPTIMIZER
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.watched import Watched
 
 PATIENCE = 32
@@ -29,8 +30,7 @@ def install(iteration: str, watched: Watched, mark: Mark, undo: ExitStack) -> No
     elif iteration == LOADER:
         watched.before_batch.append(NextBatch(mark))
     elif iteration == MARKS:
-        undo.callback(setattr, explicit_marks, "arrived", explicit_marks.arrived)
-        explicit_marks.arrived = mark
+        put(undo, explicit_marks, "arrived", mark)
 
 
 def after(function: Callable[..., Any], mark: Mark) -> Callable[..., Any]:

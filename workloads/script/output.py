@@ -52,17 +52,12 @@ class Bounded(io.BufferedIOBase):
         self._target, self._left, self._keeps = target, first, last
         self._late = deque[bytes]()
         self._late_bytes = self._left_out = 0
-        self._recent = b""
-
-    @property
-    def last(self) -> bytes:
-        """The last bytes that were written, kept or not."""
-        return self._recent
+        self.last = b""  # bytes that were written, kept or not
 
     def write(self, data: Any, /) -> int:
         """Take bytes in."""
         whole = bytes(data)
-        self._recent = (self._recent + whole)[-4096:]
+        self.last = (self.last + whole)[-4096:]
         now, later = whole[: self._left], whole[self._left :]
         if now:
             self._left -= len(now)

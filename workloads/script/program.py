@@ -14,6 +14,7 @@ import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, FrameType
@@ -21,9 +22,11 @@ from typing import Any
 
 import torch
 from greenlet import getcurrent, greenlet
+from torch import _C
+from torch.utils import _python_dispatch as dispatch
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.script.thread_state import ThreadState
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.training.precision import keep_precisions
 
 STOP_WITHIN_S = 8.0
@@ -80,8 +83,7 @@ class Program:
             module.__package__, module.__spec__ = whole.rpartition(".")[0], ModuleSpec(whole, None)
         self._set(sys.modules, "__main__", module)
         for name, value in (("argv", [str(self.file), *self._arguments]), ("path", self._module_path())):
-            self._undo.callback(setattr, sys, name, getattr(sys, name))
-            setattr(sys, name, value)
+            put(self._undo, sys, name, value)
         self._undo.callback(gc.enable if gc.isenabled() else gc.disable)
         self._undo.callback(_set_variables, dict(os.environ))
         self._undo.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -221,3 +223,50 @@ def alarm(seconds: float, then: Callable[[], None]) -> ExitStack:
     stack.callback(signal.setitimer, signal.ITIMER_REAL, 0.0)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     return stack
+
+
+_AUTOCAST = ("cpu", "cuda")
+
+
+class ThreadState:
+    """What torch keeps for each thread and the script has set where it is interrupted, put aside meanwhile.
+
+    Script and trial share a thread. A script that is interrupted inside ``no_grad``, under autocast or on a
+    default device of its own must not hand that to the trial, and must find it again; nor may a mode that
+    the trial enters around an iteration end up below one of the script's.
+    """
+
+    def __init__(self) -> None:
+        self._depths = _depths()
+        self._undo: list[Callable[[], Any]] = []
+
+    def put_aside(self) -> None:
+        """Take what the script has set off the thread."""
+        depths = _depths()
+        if depths == self._depths and torch.is_grad_enabled() and not _C._is_any_autocast_enabled():
+            return  # nearly always, and in every iteration
+        self._pop(_C._pop_torch_function_stack, _C._push_on_torch_function_stack, depths[0] - self._depths[0])
+        self._pop(dispatch._pop_mode, dispatch._push_mode, depths[1] - self._depths[1])
+        if not torch.is_grad_enabled():
+            _C._set_grad_enabled(True)
+            self._undo.append(partial(_C._set_grad_enabled, False))
+        for device in _AUTOCAST:
+            if torch.is_autocast_enabled(device):
+                torch.set_autocast_enabled(device, False)
+                self._undo.append(partial(torch.set_autocast_enabled, device, True))
+
+    def _pop(self, pop: Callable[[], Any], push: Callable[[Any], Any], depth: int) -> None:
+        own: list[Any] = [pop() for _ in range(depth)]
+        self._undo += [partial(push, mode) for mode in reversed(own)]
+
+    def put_back(self) -> None:
+        """Set it again, above whatever the trial has entered meanwhile."""
+        self._depths = _depths()
+        for set_again in self._undo:
+            set_again()
+        self._undo.clear()
+
+
+def _depths() -> tuple[int, int]:
+    """Depths of the stacks of function modes and of dispatch modes."""
+    return _C._len_torch_function_stack(), _C._len_torch_dispatch_stack()

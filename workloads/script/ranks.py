@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from perfsweep.workloads.api import Context
+from perfsweep.workloads.script.replaced import put
 
 
 def variables(context: Context) -> dict[str, str]:
@@ -41,8 +42,7 @@ def share_group(undo: ExitStack) -> None:
 
     for module in (dist, distributed_c10d):
         for name in ("init_process_group", "destroy_process_group"):
-            undo.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, found)
+            put(undo, module, name, found)
 
 
 def mean_over_ranks(values: Tensor, world: int) -> Tensor:

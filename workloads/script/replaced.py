@@ -22,6 +22,12 @@ MAIN = "__main__"
 _REPLACE = "__perfsweep_replace__"
 
 
+def put(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
+    """Put a value in the place of an attribute, until `undo`."""
+    undo.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
 def imported(target: str) -> Change:
     """Change something into `target`, ``module:name``, which is imported when it is needed.
 

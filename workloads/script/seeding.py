@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from perfsweep.workloads.script.replaced import put
+
 _SEEDS: dict[str, tuple[tuple[tuple[Any, str], ...], Callable[[], Any]]] = {
     "torch": (((torch, "manual_seed"), (torch.random, "manual_seed")), lambda: bytes(torch.get_rng_state())),
     "numpy": (((np.random, "seed"),), lambda: _numpy_state()),
@@ -49,8 +51,7 @@ class Seeding:
         for library, (functions, state) in _SEEDS.items():
             self._before[library] = state()
             for owner, name in functions:
-                self._until_end.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, self._told(library, getattr(owner, name)))
+                put(self._until_end, owner, name, self._told(library, getattr(owner, name)))
 
     def end(self) -> None:
         """Look no more."""
@@ -86,8 +87,7 @@ def move(by: int, undo: ExitStack) -> None:
         (np.random, "seed"),
         (np.random, "default_rng"),
     ):
-        undo.callback(setattr, owner, name, getattr(owner, name))
-        setattr(owner, name, _moved(getattr(owner, name), by))
+        put(undo, owner, name, _moved(getattr(owner, name), by))
 
 
 def _moved(seed: Callable[..., Any], by: int) -> Callable[..., Any]:

@@ -11,22 +11,9 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Check, Level, Levels, LevelValue, Numbers, Parity, Toggle
 from perfsweep.workloads.errors import UnsupportedHere
 from perfsweep.workloads.script.call_sites import note_forward
-from perfsweep.workloads.script.changes import (
-    attention,
-    autocasting,
-    compilation,
-    copies,
-    gradients,
-    kept,
-    loaders,
-    memory_format,
-    recomputation,
-    settings,
-    updates,
-)
-from perfsweep.workloads.script.changes.change import Change
-from perfsweep.workloads.script.changes.loader_options import COUNTED as COUNTED_OF_LOADERS
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes import copies, loaders, modules, settings, updates
+from perfsweep.workloads.script.changes.options import COUNTED as COUNTED_OF_LOADERS
+from perfsweep.workloads.script.changes.scene import Change, Scene
 
 CHECKS = (
     Check("losses"),  # one for each iteration: the sum of what backward was called on
@@ -182,13 +169,17 @@ _BASELINES: Mapping[str, LevelValue] = {toggle.name: toggle.levels[0].value for 
 
 # In the order in which they are put around a call: the first ends up inside.
 CHANGES: Mapping[str, Change] = {
-    "grad_checkpointing": Change(recomputation.obstacle, recomputation.begin),
-    "compile": Change(compilation.obstacle, compilation.begin, late_obstacle=compilation.late_obstacle),
-    "channels_last": Change(memory_format.obstacle, memory_format.begin),
-    "amp": Change(autocasting.obstacle, autocasting.begin, autocasting.prepare),
+    "grad_checkpointing": Change(modules.recompute_obstacle, modules.begin_recompute),
+    "compile": Change(
+        modules.compile_obstacle, modules.begin_compile, late_obstacle=modules.late_compile_obstacle
+    ),
+    "channels_last": Change(modules.layout_obstacle, modules.begin_layout),
+    "amp": Change(modules.amp_obstacle, modules.begin_amp, modules.prepare_amp),
     "optimizer": Change(updates.obstacle, prepare=updates.prepare),
-    "zero_grad": Change(gradients.obstacle, gradients.begin, late_obstacle=gradients.late_obstacle),
-    "sdpa": Change(attention.obstacle, attention.begin),
+    "zero_grad": Change(
+        updates.reset_obstacle, updates.begin_reset, late_obstacle=updates.late_reset_obstacle
+    ),
+    "sdpa": Change(settings.attention_obstacle, settings.begin_attention),
     "non_blocking": Change(copies.obstacle, copies.begin),
     **{
         name: Change(
@@ -203,7 +194,7 @@ CHANGES: Mapping[str, Change] = {
         prepare=loaders.keep_workers,
         late_obstacle=loaders.late_obstacle,
     ),
-    "data": Change(kept.obstacle, prepare=kept.keep_batches),
+    "data": Change(loaders.keep_obstacle, prepare=loaders.keep_batches),
     "tf32": Change(partial(settings.own_setting, "tf32"), settings.begin_tf32),
     "cudnn_benchmark": Change(settings.benchmark_obstacle, settings.begin_benchmark),
     "threads": Change(settings.threads_obstacle, settings.begin_threads),

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.writes.overlay import Overlay
 from perfsweep.workloads.script.writes.redirection import Redirection, native
 
@@ -83,8 +84,7 @@ class UserFiles:
         undo.callback(_set_guard, _guard)
         _guard = self
         _install_hook()
-        undo.callback(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
-        sys.dont_write_bytecode = True
+        put(undo, sys, "dont_write_bytecode", True)
         for owner, name, place, writes in native():  # C++ opens what it is given by name without an event
             if writes:
                 _ask_before(undo, owner, name, place)
@@ -317,5 +317,4 @@ def _ask_before(undo: ExitStack, owner: Any, name: str, place: int) -> None:
             _guard.refuse("write", target)
         return writing(*args, **kwargs)
 
-    undo.callback(setattr, owner, name, writing)
-    setattr(owner, name, asked)
+    put(undo, owner, name, asked)

@@ -25,6 +25,7 @@ from torch.utils.data import dataloader
 from perfsweep.workloads.api import Clock, NullClock
 from perfsweep.workloads.script.batches import Rows, asked_of, dense, length_of, rows_of, tensors_of
 from perfsweep.workloads.script.compiled_calls import CompiledCalls
+from perfsweep.workloads.script.replaced import put
 
 KEPT_LOSSES = 1000
 FRUITLESS = 1000
@@ -59,6 +60,8 @@ class Watched:
     end_of_iteration : called at every mark
     called : told of each call of an outermost module before the first mark: by whom, with what, the result
     fruitless : called after so many backward passes that no optimiser has used
+    looking : whether the first mark is still to come
+    epoch : batches of an epoch of the first loader that says so; 0 where none does
     losses : [] each, of the iterations so far: the sum of what `backward` was called on
     """
 
@@ -95,8 +98,8 @@ class Watched:
         self._inside_module = False
         self._rows = Rows()
         self._inputs = Rows()
-        self._looking = True
-        self._epoch = 0
+        self.looking = True
+        self.epoch = 0
         self._until_found = ExitStack()
         self._traced = (
             (nn.Module, "__call__", nn.Module.__call__),
@@ -129,18 +132,8 @@ class Watched:
         self.in_setup = Counter(self.counts)
         self.counts.clear()
         self.passes = 0
-        self._looking = self.compiled.listening = False
+        self.looking = self.compiled.listening = False
         self._until_found.close()
-
-    @property
-    def looking(self) -> bool:
-        """Whether the first mark is still to come."""
-        return self._looking
-
-    @property
-    def epoch(self) -> int:
-        """Batches of an epoch of the first loader that says so; 0 where none does."""
-        return self._epoch
 
     @property
     def cadence(self) -> int:
@@ -152,7 +145,7 @@ class Watched:
     def iterations_of_epoch(self) -> int:
         """Iterations of an epoch of the first loader that says so; 0 where none does."""
         each = min(self.in_setup["batches"], self.in_setup["backward_calls"]) or 1
-        return -(-self._epoch // each)
+        return -(-self.epoch // each)
 
     def total(self, name: str) -> int:
         """A count since the script began, set-up included."""
@@ -180,7 +173,7 @@ class Watched:
             making(one, *args, **kwargs)
             self.made.add(one)
 
-        _replace(undo, Optimizer, "__init__", watched)
+        put(undo, Optimizer, "__init__", watched)
 
     def _hook(self) -> None:
         self._hooks.callback(register_optimizer_step_pre_hook(self._before_update).remove)
@@ -233,7 +226,7 @@ class Watched:
         self._step = caller  # not a count, which would stay raised where a step raises: no hook is told of it
         if one not in self.optimizers:
             self.optimizers.append(one)
-        if self._looking and _closure_of(args, kwargs) is not None:
+        if self.looking and _closure_of(args, kwargs) is not None:
             self.closures.add(type(one).__name__)
         if not self.before_update:
             return None
@@ -311,7 +304,7 @@ class Watched:
                     self.skipped(one)
             return result
 
-        _replace(undo, torch.amp.GradScaler, "step", step)
+        put(undo, torch.amp.GradScaler, "step", step)
 
     def skipped(self, one: Optimizer) -> None:
         """Take note of an update that was left out: it ends an iteration like any other."""
@@ -330,7 +323,7 @@ class Watched:
             for told in tuple(self.after_backward):
                 told()
 
-        _replace(undo, torch.autograd, "backward", watched)
+        put(undo, torch.autograd, "backward", watched)
         computing = torch.autograd.grad
 
         @functools.wraps(computing)
@@ -338,7 +331,7 @@ class Watched:
             self.passes += 1
             return computing(*args, **kwargs)
 
-        _replace(undo, torch.autograd, "grad", gradients)
+        put(undo, torch.autograd, "grad", gradients)
 
     def _backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:
         self.backward(tensors, *args, **kwargs)
@@ -346,7 +339,7 @@ class Watched:
         if loss is None or loss.numel() != 1:
             return
         self.counts["backward_calls"] += 1
-        if self._looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
+        if self.looking and not self.optimizers and self.counts["backward_calls"] == FRUITLESS:
             self.fruitless()
         self._keep(loss.detach())
 
@@ -383,13 +376,13 @@ class Watched:
                 self.counts["batches"] += 1
                 self.counts["examples"] += rows_of(batch, asked_of(batches))
                 self.counts["worker_batches"] += getattr(batches, "_num_workers", 0) > 0
-                if self._looking:
+                if self.looking:
                     self.iterators.add(batches)
                     self._rows.add(batch)
-                    self._epoch = self._epoch or length_of(batches)
+                    self.epoch = self.epoch or length_of(batches)
             return batch
 
-        _replace(undo, dataloader._BaseDataLoaderIter, "__next__", watched)
+        put(undo, dataloader._BaseDataLoaderIter, "__next__", watched)
 
     def _watch_modules(self) -> None:
         calling = nn.Module.__call__
@@ -411,7 +404,7 @@ class Watched:
                 told(sys._getframe(1), module, (args, kwargs), result)
             return result
 
-        _replace(self._until_found, nn.Module, "__call__", watched)
+        put(self._until_found, nn.Module, "__call__", watched)
 
 
 def _go_on() -> None: ...
@@ -439,8 +432,3 @@ def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All values of `tensors` in a row, float32, on the host."""
     parts = [dense(tensor.detach()).float().flatten().cpu() for tensor in tensors]
     return torch.cat(parts) if parts else torch.zeros(0)
-
-
-def _replace(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
-    undo.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, value)

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from perfsweep.workloads import copied_imports as copies
 from perfsweep.workloads import custom_toggles, snapshot
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Parity, Workload
 from perfsweep.workloads.custom_toggles import CustomToggles
@@ -33,8 +32,7 @@ from perfsweep.workloads.script.seeding import Seeding
 from perfsweep.workloads.script.sight import Sight, look
 from perfsweep.workloads.script.sources import Sources, refuse_no_python, script_file
 from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES, apply, counters
-from perfsweep.workloads.script.unseen.by_hand import ByHand
-from perfsweep.workloads.script.unseen.own_processes import OwnProcesses
+from perfsweep.workloads.script.unseen import ByHand, OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
 
@@ -213,9 +211,9 @@ class Script(Workload):
         """The script's code; its imports find the copies that were made of its sources."""
         kept = snapshot.current()
         if kept is not None:
-            copies.install(kept, self._undo)
-        text = copies.text_of(file, kept)
-        copies.show_lines(file, text)
+            snapshot.install(kept, self._undo)
+        text = snapshot.text_of(file, kept)
+        snapshot.show_lines(file, text)
         refuse_no_python(file, text)
         return replacements.compiled(text, str(file))
 

@@ -6,16 +6,17 @@ as it is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Claim, LevelValue
+from perfsweep.workloads.claims import Report
 
 SOURCE = "SPD report"
+_REPORT = Report(SOURCE)
+_claim, _word, _less_memory, _fact = _REPORT.claim, _REPORT.word, _REPORT.less_memory, _REPORT.fact
 UPSTREAM = "figures of SPD's authors, not in the report"
 
-Arm = Mapping[str, LevelValue]
 
 # What was wrong with an item as written, and the form in which it is offered; the claim's row says so.
 COMPILED_CLASS = (
@@ -73,30 +74,6 @@ WITHOUT_ALGEBRA: dict[str, LevelValue] = {"amp": "bf16", "patching": "wrapper", 
 
 
 _AMP: dict[str, Any] = {"unsupported": shared.needs_tensor_cores}  # the report's is torch.cuda.amp
-
-
-def _claim(section: str, text: str, *arms: Arm, **judged: Any) -> Claim:
-    return Claim(text, SOURCE, section, arms, **judged)
-
-
-def _word(word: str, section: str, text: str, *arms: Arm, **more: Any) -> Claim:
-    return _claim(section, text, *arms, kind="qualitative", word=word, **more)
-
-
-def _less_memory(section: str, text: str, *arms: Arm) -> Claim:
-    return _claim(section, text, *arms, kind="memory", high=1.0)
-
-
-def _fact(
-    section: str,
-    text: str,
-    arm: Arm,
-    figure: str,
-    low: float | None = None,
-    high: float | None = None,
-    **more: Any,
-) -> Claim:
-    return _claim(section, text, arm, kind="predicate", figure=figure, low=low, high=high, **more)
 
 
 _DATA = (

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.maths.adversarial_sources import split
-from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, hidden_acts, masks_of
 from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask
-from perfsweep.workloads.spd.maths.sites import unstack
-from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.maths.sites import Operands, unstack
+from perfsweep.workloads.spd.oracle import ci_errors
 from perfsweep.workloads.spd.presets import LossSpec
 from perfsweep.workloads.spd.reference import Reference
-from perfsweep.workloads.spd.training.metrics import needed
+from perfsweep.workloads.spd.training.loop import needed
 
 EVALUATION_SEED = 977
 WORST_CASE = LossSpec("pgd", 1.0, steps=20, step_size=0.1, scope="shared")

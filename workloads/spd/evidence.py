@@ -13,7 +13,7 @@ from torch import Tensor
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.spd.evaluation import one_feature_importances
 from perfsweep.workloads.spd.maths.losses import faithfulness
-from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.oracle import ci_errors
 from perfsweep.workloads.spd.reference import Reference
 
 RANK = 48  # of the factorisation that faithfulness is tried on

@@ -128,7 +128,7 @@ class Decomposition:
 
     def keep(self, folder: str | Path) -> None:
         """Write the files of a kept decomposition into a new or empty folder; see
-        `perfsweep.workloads.spd.kept`.
+        `perfsweep.workloads.spd.workload`.
 
         Raises
         ------

@@ -24,9 +24,8 @@ from perfsweep.workloads.api import Clock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.maths import losses, random_draws
 from perfsweep.workloads.spd.maths.adversarial_sources import KeptSources, Spread, ascend, split
-from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.decomposition import Decomposition
-from perfsweep.workloads.spd.maths.divergence import Divergence, RecomputedKl, SquaredError
+from perfsweep.workloads.spd.maths.losses import Divergence, RecomputedKl, SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, chosen, evaluate, make_masks, singly
 from perfsweep.workloads.spd.maths.masked_products import (
     Call,
@@ -37,7 +36,7 @@ from perfsweep.workloads.spd.maths.masked_products import (
     with_delta,
 )
 from perfsweep.workloads.spd.maths.random_draws import Draws, Routes
-from perfsweep.workloads.spd.maths.sites import Site, Stacks, each, weight_of
+from perfsweep.workloads.spd.maths.sites import Operands, Site, Stacks, each, weight_of
 from perfsweep.workloads.spd.presets import LossSpec
 from perfsweep.workloads.spd.training.loop import Loop
 from perfsweep.workloads.spd.training.updates import Updates
@@ -72,7 +71,7 @@ class Reference(Loop):
     """Products where there is no mask."""
     fill = staticmethod(random_draws.fill)
     """Fills tensors with random numbers."""
-    faithfulness_of, minimality_of = staticmethod(losses.faithfulness), staticmethod(losses.minimality)
+    faithfulness_of, minimality_of = (staticmethod(losses.faithfulness), staticmethod(losses.minimality))
     """The terms without passes."""
 
     # What is made once.

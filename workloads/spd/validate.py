@@ -23,7 +23,7 @@ from perfsweep.workloads.errors import PerfsweepError
 from perfsweep.workloads.native import compiler_here
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.evaluation import one_feature_importances
-from perfsweep.workloads.spd.oracle.recovery import Recovery, judge
+from perfsweep.workloads.spd.oracle import Recovery, judge
 from perfsweep.workloads.spd.variants import TOGGLES
 from perfsweep.workloads.spd.workload import Spd
 

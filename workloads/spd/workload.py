@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +15,29 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Evidence, Levels, Replayable, Work, Workload
+from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.products import products
-from perfsweep.workloads.spd import declaration, kept, upstream
+from perfsweep.workloads.spd import declaration, upstream
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.cost import flops_per_position
 from perfsweep.workloads.spd.evaluation import Evaluation
 from perfsweep.workloads.spd.evidence import Probe, exact_faithfulness
-from perfsweep.workloads.spd.training.checkpoints import read, read_values
+from perfsweep.workloads.spd.maths.importance import layer_shapes, products_of
+from perfsweep.workloads.spd.maths.sites import Site
+from perfsweep.workloads.spd.named_files import read, read_values
+from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
+from perfsweep.workloads.spd.reference import Reference
 from perfsweep.workloads.spd.training.targets import Given, load_problem
 from perfsweep.workloads.spd.variants import arm
 from perfsweep.workloads.toggles import product_type
+from perfsweep.workloads.training.checkpoints import write
 from perfsweep.workloads.training.precision import set_tf32, tf32_is_on
+from perfsweep.workloads.weight_files import write_safetensors
 
 COUNTED = (
-    "iterations",
-    "positions",
-    "worker_batches",
-    "row_fetches",
-    "pinned_batches",
-    "unwaited_copies",
-    "prefetched_batches",
-    "kept_batches",
-    "hook_registrations",
-    "weight_fetches",
-    "masked_passes",
-    "masked_modules",
-    "pgd_passes",
-    "softmax_rows",
-    "held_bytes",
-    "graph_replays",
-    "native_products",
-    "recorded_events",
-    "profiled_steps",
-    "traces",
+    *("iterations", "positions", "worker_batches", "row_fetches", "pinned_batches", "unwaited_copies"),
+    *("prefetched_batches", "kept_batches", "hook_registrations", "weight_fetches", "masked_passes"),
+    *("masked_modules", "pgd_passes", "softmax_rows", "held_bytes", "graph_replays", "native_products"),
+    *("recorded_events", "profiled_steps", "traces"),
 )
 """Names of the counts that trials record, zero where nothing happened. Code paths add where they do the work:
 a path not taken counts nothing."""
@@ -150,7 +143,7 @@ class Spd(declaration.Spd, Workload):
         return self.arm.uncaptured()
 
     def work(self) -> Work:
-        """Products of one position by the formula of `cost`."""
+        """Products of one position by the formula of `flops_per_position`."""
         arm = self.arm
         if arm.spec.own:
             return Work()  # of which no sizes are known
@@ -159,7 +152,7 @@ class Spd(declaration.Spd, Workload):
 
     def keep(self, folder: Path) -> None:
         """Write the decomposition, a checkpoint to go on from, upstream's form of it, and how good it is."""
-        kept.write_all(self.arm, folder)
+        write_all(self.arm, folder)
 
     def data_digest(self) -> str:
         """Identity of the training rows."""
@@ -188,3 +181,135 @@ class Spd(declaration.Spd, Workload):
     def close(self) -> None:
         """End workers, writer, profiler; restore the process's settings; raise the writer's last error."""
         self._endings.close()
+
+
+@dataclass(frozen=True)
+class Macs:
+    """Multiply-adds of one position, see `flops_per_position`; `deltas` is of a whole iteration."""
+
+    target: float
+    importance: float
+    forward: float
+    backward: float
+    inner: float
+    deltas: float
+
+
+def macs(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -> Macs:
+    """The formula's terms for a decomposition."""
+    P = sum(site.d_in * site.d_out for site in sites)
+    Q = sum(site.count * (site.d_in + site.d_out) for site in sites)
+    E = 0 if folds else P
+    head = 0 if spec.reads_vectors else spec.width * spec.vocab
+    attention = 0 if spec.reads_vectors else spec.layers * recipe.seq * spec.width
+    importance = _importance(sites, recipe)
+    target = P + head + attention
+    deltas = sum(site.d_in * site.d_out * site.count for site in sites)
+    backward = P + head + 2 * attention
+    return Macs(target, importance, target + Q + E, backward + 2 * (Q + E), backward + Q + E, 3 * deltas)
+
+
+def _importance(sites: Sequence[Site], recipe: Recipe) -> int:
+    if recipe.transformer is not None:
+        return products_of(sites, recipe.transformer, recipe.hidden, recipe.seq)
+    shapes = [shape for site in sites for shape, _, _ in layer_shapes(recipe.importance, site, recipe.hidden)]
+    return sum(_product(shape) for shape in shapes)
+
+
+def _product(shape: Sequence[int]) -> int:
+    found = 1
+    for size in shape:
+        found *= size
+    return found
+
+
+def passes_of(loss: LossSpec, modules: int) -> tuple[int, int]:
+    """Masked passes with all gradients, and inner passes, of one term."""
+    if loss.kind in ("faithfulness", "minimality"):
+        return 0, 0
+    times = modules if loss.kind.endswith("layerwise") else 1
+    return times, times * (loss.steps if loss.adversarial or loss.persistent else 0)
+
+
+def flops_per_position(sites: Sequence[Site], spec: TargetSpec, recipe: Recipe, folds: bool) -> float:
+    """Floating-point operations of one iteration divided by its positions.
+
+    With multiply-adds a token: P = sum of in*out, Q = sum of C (in + out), E = P for deltas (none when
+    folded), h0 = d v for the head, A = layers * S * d for attention, G for importances:
+
+        tgt = P + h0 + A;  f = tgt + Q + E;  b = P + 2Q + 2E + h0 + 2A;  bi = P + Q + E + h0 + 2A
+        FLOP = 2 (T (tgt + 3G + passes (f + b) + inner (f + bi)) + 3 sum of in*out*C)
+    """
+    unit = macs(sites, spec, recipe, folds)
+    outer = sum(passes_of(loss, len(sites))[0] for loss in recipe.losses)
+    inner = sum(passes_of(loss, len(sites))[1] for loss in recipe.losses)
+    each = (
+        unit.target
+        + 3 * unit.importance
+        + outer * (unit.forward + unit.backward)
+        + inner * (unit.forward + unit.inner)
+    )
+    return 2 * (each + unit.deltas / (recipe.batch * recipe.seq))
+
+
+DECOMPOSITION, DESCRIPTION = "decomposition.safetensors", "decomposition.json"
+CHECKPOINT, UPSTREAM = "checkpoint.pt", "upstream.pth"
+
+
+def write_all(arm: Reference, folder: Path) -> None:
+    """Write all files of a decomposition into an existing folder.
+
+    ``decomposition.safetensors``  V, U and importance functions: ``components.X.V`` and the like
+    ``decomposition.json``         modules and their sizes, forms, iterations done, configuration, figures on
+                                   held-out rows
+    ``checkpoint.pt``              everything that goes on, for ``workload.resume``
+    ``upstream.pth``               the same values by upstream's names, with the frozen network's
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be written to.
+    DivergedError
+        A loss is no number: there is nothing worth keeping.
+    """
+    arm.check_losses()
+    arm.writer.flush()
+    decomposition = arm.decomposition
+    values = {name: tensor.cpu() for name, tensor in decomposition.state().items()}
+    try:
+        write_safetensors(folder / DECOMPOSITION, values)
+        write(arm.state(), folder / CHECKPOINT)
+        theirs = upstream.exported(values, arm.target, arm.sites, decomposition.frequencies)
+        write({name: tensor.cpu().contiguous() for name, tensor in theirs.items()}, folder / UPSTREAM)
+        text = json.dumps(description(arm), indent=2)
+        (folder / DESCRIPTION).write_text(text + "\n")
+    except OSError as error:
+        raise ConfigError(f"keep={folder} cannot be written to: {error.strerror or error}") from error
+
+
+def description(arm: Reference) -> dict[str, Any]:
+    """What the tensors are, as plain values."""
+    recipe, config = arm.recipe, arm.config
+    return {
+        "iterations": arm.step,
+        "modules": [
+            {"name": site.name, "kind": site.kind, "in": site.d_in, "out": site.d_out, "C": site.count}
+            for site in arm.sites
+        ],
+        "importance": recipe.importance,
+        "hidden": list(recipe.hidden),
+        "transformer": recipe.transformer and dataclasses.asdict(recipe.transformer),
+        "upstream": upstream.COMMIT,
+        "sigmoid": config.sigmoid,
+        "configuration": _differing(config),
+        "figures": {
+            name: value for name, value in arm.evaluate(arm.step).items() if "ci_histogram" not in name
+        },
+    }
+
+
+def _differing(config: SpdConfig) -> dict[str, Any]:
+    """The fields that are not as they are by default, and the preset."""
+    given = dataclasses.asdict(config)
+    default = dataclasses.asdict(SpdConfig())
+    return {name: value for name, value in given.items() if name == "preset" or value != default[name]}

@@ -1,13 +1,15 @@
-"""torch.compile of a whole model."""
+"""torch.compile of a whole model, and blocks of it that are recomputed."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 MODES: Mapping[str, str | None] = {
     "default": None,
@@ -63,3 +65,9 @@ def compile_model(model: nn.Module, level: str, *, fullgraph: bool = False) -> C
         return compiled(*inputs)
 
     return replay
+
+
+def recompute(blocks: Iterable[nn.Module]) -> None:
+    """Drop the activations of each block after its forward pass, and recompute them in the backward pass."""
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[method-assign]

@@ -30,59 +30,25 @@ from perfsweep.workloads.api import (
     Workload,
 )
 from perfsweep.workloads.errors import ConfigError, ContractError
-from perfsweep.workloads.training import (
-    batches,
-    checkpoints,
-    data_identity,
-    loading,
-    precision,
-    prefetch,
-    sources,
-)
+from perfsweep.workloads.training import batches, checkpoints, loading, precision, sources
 from perfsweep.workloads.training.batches import Place, Portion
-from perfsweep.workloads.training.clipping import clipping_of
-from perfsweep.workloads.training.compilation import compile_model
-from perfsweep.workloads.training.evaluation import Evaluation
+from perfsweep.workloads.training.compilation import compile_model, recompute
+from perfsweep.workloads.training.evaluation import Evaluation, LateLosses, Row
 from perfsweep.workloads.training.garbage_collection import POLICIES, Collector
-from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
-from perfsweep.workloads.training.losses import LateLosses, Row
+from perfsweep.workloads.training.loading import KeptBatches, repeated
 from perfsweep.workloads.training.parts import ACTS_ON, Parts
-from perfsweep.workloads.training.recomputation import recompute
 from perfsweep.workloads.training.replicas import own_device, replicas_of
-from perfsweep.workloads.training.schedules import Schedule
-from perfsweep.workloads.training.toggles import CHECKS, DATA, shared_toggles
-from perfsweep.workloads.training.updates import optimizer_of
+from perfsweep.workloads.training.toggles import CHECKS, DATA, NAMES, shared_toggles
+from perfsweep.workloads.training.updates import Schedule, clipping_of, optimizer_of
 
-OFF: Levels = {
-    "amp": "off",
-    "tf32": "off",
-    "compile": "off",
-    "pin_memory": "off",
-    "num_workers": 0,
-    "non_blocking": "off",
-    "prefetch": "off",
-    "micro_batch": "all",
-    "optimizer": "default",
-    "zero_grad": "zero",
-    "grad_checkpointing": "off",
-    "gc": "automatic",
-    "checkpoint": "sync",
-    "ddp": "off",
-    "ddp_weak": "off",
-    "data": "loaded",
+OFF: Levels = {toggle.name: toggle.levels[0].value for toggle in (*shared_toggles(*NAMES), DATA)} | {
+    "gc": "automatic"
 }
 """Levels of the toggles that a workload does not declare."""
 
 COUNTED = (
-    "iterations",
-    "examples",
-    "micro_steps",
-    "worker_batches",
-    "pinned_batches",
-    "unwaited_copies",
-    "prefetched_batches",
-    "kept_batches",
-    "ranks",
+    *("iterations", "examples", "micro_steps", "worker_batches", "pinned_batches", "unwaited_copies"),
+    *("prefetched_batches", "kept_batches", "ranks"),
 )
 
 
@@ -171,7 +137,7 @@ class Training(Workload):
             placed = repeated(placed, KeptBatches(lambda one: batches.tensors(one[0].values), self.counts))
         self._portions = map(to_device, batches.portions(placed, parts.accumulate))
         if levels["prefetch"] == "stream":
-            self._portions = prefetch.ahead(
+            self._portions = loading.ahead(
                 self._portions, self.device, self.counts, lambda portion: batches.tensors(portion.batch)
             )
 
@@ -368,7 +334,7 @@ class Training(Workload):
 
     def data_digest(self) -> str:
         """SHA-256 of the values of the first rows, and of their number where there is one."""
-        return data_identity.data_digest(self._parts)
+        return sources.data_digest(self._parts)
 
     def replayable(self) -> Replayable:
         """What parity needs to replay single iterations."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from perfsweep.workloads.training.batches import (
     collate,
     full_batches,
     rows_of,
+    tensors,
 )
 from perfsweep.workloads.training.loading import EpochPlan, Epochs, Planned, data_loader, toggled
 from perfsweep.workloads.training.parts import Parts
@@ -213,3 +215,32 @@ def fixed_draws(seed: int) -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
+
+
+DIGESTED_ROWS = 256
+"""Rows that the digest reads: all rows may not fit into memory."""
+
+
+def data_digest(parts: Parts) -> str:
+    """SHA-256 of the first rows' values, whatever type a level stores them in, and of the number of rows.
+
+    Streams and loaders have no number of rows; the first batches of a loader are read.
+    """
+    sha = hashlib.sha256()
+    if parts.loader is None and not is_stream(parts.data):
+        sha.update(str(length_of(parts.data, "the data set")).encode())
+    with fixed_draws(0):
+        for batch in _first_rows(parts):
+            for tensor in tensors(batch):
+                wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+                sha.update((wide + 0.0).numpy().tobytes())  # + 0.0 turns -0.0 into 0.0
+    return sha.hexdigest()
+
+
+def _first_rows(parts: Parts) -> Iterator[Any]:
+    rows = 0
+    for batch in first_batches(parts, 1, 0):
+        yield batch
+        rows += rows_of(batch)
+        if rows >= DIGESTED_ROWS:
+            return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from perfsweep.workloads.command.account import Account
-from perfsweep.workloads.command.output import Kept
-from perfsweep.workloads.command.program import Run
+from perfsweep.workloads.command.program import Account, Kept, Run
 
 
 def run(status: int, user_s: float, system_s: float, peak: int, wrote: int, erred: int = 0) -> Run:

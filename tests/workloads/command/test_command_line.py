@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfsweep.workloads import custom_toggles, user_environment
-from perfsweep.workloads.command.command_line import arm_words, of_arm, program_files, words
+from perfsweep.workloads.command.config import arm_words, of_arm, program_files, words
 from perfsweep.workloads.custom_toggles import Change
 from perfsweep.workloads.declarations import Level
 from perfsweep.workloads.errors import ConfigError

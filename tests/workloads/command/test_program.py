@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.workloads.command.output import Kept
-from perfsweep.workloads.command.program import Program, Run, RunFailed, executable, require_end
+from perfsweep.workloads.command.program import Kept, Program, Run, RunFailed, executable, require_end
 from perfsweep.workloads.errors import ConfigError
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfsweep.workloads.command import result_files, results
-from perfsweep.workloads.command.output import Kept
-from perfsweep.workloads.command.result_files import require_fresh, state
-from perfsweep.workloads.command.results import NoEvidence, digest, from_output
+from perfsweep.workloads.command import results
+from perfsweep.workloads.command.program import Kept
+from perfsweep.workloads.command.results import NoEvidence, digest, file_state, from_output, require_fresh
 from perfsweep.workloads.declarations import Check, Comparator
 from perfsweep.workloads.errors import ConfigError
 
@@ -87,13 +86,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_file_that_looks_as_before_may_be_a_tick_older_than_the_run_and_no_more(file: Path) -> None:
     for later_ns in (0, 10_000_000):
-        require_fresh(file, state(file), WRITTEN + later_ns)
+        require_fresh(file, file_state(file), WRITTEN + later_ns)
     with pytest.raises(NoEvidence, match="is older than the run, which has not written it"):
-        require_fresh(file, state(file), WRITTEN + 10_000_001)
+        require_fresh(file, file_state(file), WRITTEN + 10_000_001)
 
 
 def test_a_file_that_differs_was_written_however_old_it_says_it_is(file: Path, tmp_path: Path) -> None:
-    before, long_after = state(file), WRITTEN + 1000 * SECOND
+    before, long_after = file_state(file), WRITTEN + 1000 * SECOND
     require_fresh(file, None, long_after)
     os.utime(file, ns=(WRITTEN - 1, WRITTEN - 1))
     require_fresh(file, before, long_after)
@@ -102,16 +101,16 @@ def test_a_file_that_differs_was_written_however_old_it_says_it_is(file: Path, t
     (tmp_path / "new").replace(file)
     require_fresh(file, before, long_after)
     with pytest.raises(NoEvidence):
-        require_fresh(file, state(file), long_after)
+        require_fresh(file, file_state(file), long_after)
 
 
 def test_arrays_have_the_files_name_and_other_files_a_digest(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", [1, 2])
     np.savez(tmp_path / "t.npz", x=[3], y=[4])
     (tmp_path / "t.txt").write_text("text")
-    assert result_files.read(tmp_path / "t.npy", "one")["one"].tolist() == [1, 2]
-    assert list(result_files.read(tmp_path / "t.npz", "two")) == ["two/x", "two/y"]
-    assert np.array_equal(result_files.read(tmp_path / "t.txt", "three")["three"], digest(b"text"))
+    assert results.read_file(tmp_path / "t.npy", "one")["one"].tolist() == [1, 2]
+    assert list(results.read_file(tmp_path / "t.npz", "two")) == ["two/x", "two/y"]
+    assert np.array_equal(results.read_file(tmp_path / "t.txt", "three")["three"], digest(b"text"))
 
 
 DAMAGED = (b"", b"PK\x03\x04torn", b"\x93NUMPY\x01\x00v\x00{'descr'", b"\xff\xfe")
@@ -123,4 +122,4 @@ def test_a_file_that_is_damaged_is_no_evidence(tmp_path: Path) -> None:
         for content in DAMAGED:
             file.write_bytes(content)
             with pytest.raises(NoEvidence, match=rf"^evidence\.file: .* cannot be read as \{suffix}: \S"):
-                result_files.read(file, "t")
+                results.read_file(file, "t")

@@ -14,9 +14,7 @@ import pytest
 from waiting import until
 
 from perfsweep.workloads.api import NullClock
-from perfsweep.workloads.command.output import LIMIT
-from perfsweep.workloads.command.program import RunFailed
-from perfsweep.workloads.command.tree_memory import descendants
+from perfsweep.workloads.command.program import LIMIT, RunFailed, descendants
 from perfsweep.workloads.command.workload import Command
 from perfsweep.workloads.errors import ConfigError
 

@@ -90,7 +90,7 @@ def test_exact_levels_compute_the_same_on_cuda(evidence_of, levels) -> None:
 
 @pytest.mark.parametrize("levels", [{"amp": "bf16"}, {"amp": "fp16"}, {"tf32": "on"}])
 def test_rounding_levels_stay_within_their_bounds_on_cuda(evidence_of, levels) -> None:
-    from perfsweep.workloads.digits.toggles import TOGGLES
+    from perfsweep.workloads.digits.declaration import TOGGLES
 
     ((name, value),) = levels.items()
     bounds = next(toggle for toggle in TOGGLES if toggle.name == name).level(value).bounds

@@ -6,7 +6,7 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfsweep.workloads.api import REPLAY, Device, Parity
-from perfsweep.workloads.digits.toggles import TOGGLES
+from perfsweep.workloads.digits.declaration import TOGGLES
 from perfsweep.workloads.digits.workload import Digits
 
 LAPTOP = Device(type="cpu", cores=4, compiler=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.workloads.digits.toggles import SIXTEEN_BIT_BOUNDS
+from perfsweep.workloads.digits.declaration import SIXTEEN_BIT_BOUNDS
 
 COMPARED = ("losses", "first_gradient", "probe_logits", "parameters")
 PERCEPTRON = {"model": "mlp", "width": 64, "depth": 2}

@@ -11,13 +11,11 @@ import pytest
 import torch
 
 from perfsweep.workloads.latentwire.data.readers import Example
-from perfsweep.workloads.latentwire.kept import write_additions, write_results
-from perfsweep.workloads.latentwire.maths.answer_scores import Interval
 from perfsweep.workloads.latentwire.maths.encoder import Adapter
-from perfsweep.workloads.latentwire.maths.lora import Lora
-from perfsweep.workloads.latentwire.maths.trainables import Trained
+from perfsweep.workloads.latentwire.maths.trainables import Lora, Trained
 from perfsweep.workloads.latentwire.presets import LMS
-from perfsweep.workloads.latentwire.scores import Score
+from perfsweep.workloads.latentwire.scores import Interval, Score
+from perfsweep.workloads.latentwire.workload import write_additions, write_results
 
 HALF = Interval(0.5, 0.25, 0.75)
 EXAMPLES = [Example("a", "s", "Den", ("Den", "den")), Example("b", "s", "Grün", ("Grün",))]

@@ -13,12 +13,12 @@ import torch
 from perfsweep.workloads.latentwire import pretrain
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data.corpus import layouts_for
-from perfsweep.workloads.latentwire.data.folder_tokenizer import read_tokenizer
 from perfsweep.workloads.latentwire.data.row_layout import Layout
+from perfsweep.workloads.latentwire.data.tokens import read_tokenizer
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.frozen import load_weights
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath
 from perfsweep.workloads.latentwire.maths.lm import Path as PassPath
-from perfsweep.workloads.latentwire.maths.local_models import load_weights
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
 from perfsweep.workloads.latentwire.presets import LMS
 

@@ -10,8 +10,7 @@ import torch
 
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
-from perfsweep.workloads.latentwire import validate
-from perfsweep.workloads.latentwire.maths import answer_scores
+from perfsweep.workloads.latentwire import scores, validate
 from perfsweep.workloads.latentwire.scores import Score
 
 
@@ -51,7 +50,7 @@ def test_what_is_kept_for_the_backward_pass_is_counted_once_for_each_memory() ->
 
 
 def side(loss: float = 2.0, gradient: float = 1.0, f1: tuple[float, ...] = (0.0, 1.0) * 20) -> validate.Side:
-    mean = answer_scores.bootstrap(f1)
+    mean = scores.bootstrap(f1)
     score = Score(1, "latent", mean, mean, f1, 1.0, 0.5, 0.5, 9.0, 0.1)
     return validate.Side((4.0, loss), np.array([0.0, gradient]), 3.0, [score])
 

@@ -10,7 +10,7 @@ from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.maths.pass_timing import PassTimes
+from perfsweep.workloads.probe1d.maths.pass_log import PassTimes
 from perfsweep.workloads.probe1d.reference import Reference
 from perfsweep.workloads.probe1d.variants import TOGGLES, VARIANTS, arm
 

@@ -15,10 +15,9 @@ from sklearn.metrics import f1_score, roc_auc_score
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.probe1d import fit_probes
+from perfsweep.workloads.probe1d import fit_probes, oracle
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.data.npz import PROBES
-from perfsweep.workloads.probe1d.oracle import minimiser
 from perfsweep.workloads.probe1d.variants import TOGGLES
 
 HERE = Device(compiler=True)
@@ -37,10 +36,10 @@ def excess(dense, labels, probes):
     """Loss above the least that every pair allows, in float64."""
     x = sparse.csr_array(dense)
     flags = labels if labels.ndim == 2 else labels[:, None] == np.arange(probes.coefficients.shape[1])
-    events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
+    events = oracle.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
     return (
-        minimiser.judge(events, probes.intercepts, probes.coefficients).loss
-        - minimiser.minimise(events, minimiser.LOSS)[2]
+        oracle.judge(events, probes.intercepts, probes.coefficients).loss
+        - oracle.minimise(events, oracle.LOSS)[2]
     )
 
 

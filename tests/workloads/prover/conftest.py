@@ -17,8 +17,8 @@ from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.formats import Problem
 from perfsweep.workloads.prover.data.generator import parsed_rules
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.oracle.resolution import Resolver, Scorer
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.oracle import Resolver, Scorer
+from perfsweep.workloads.prover.training import resolver_of
 from perfsweep.workloads.prover.workload import Prover
 
 HERE = Device(compiler=True)

@@ -15,13 +15,12 @@ from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
-from perfsweep.workloads.prover.maths.episodes import Rows
+from perfsweep.workloads.prover.maths.episodes import Results, Rows
 from perfsweep.workloads.prover.maths.greedy_choice import FLOAT32_DOUBT
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
-from perfsweep.workloads.prover.maths.results import Results
-from perfsweep.workloads.prover.oracle.resolution import Scorer, play
+from perfsweep.workloads.prover.oracle import Scorer, play
 from perfsweep.workloads.prover.reference import Queue, Reference
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.training import resolver_of
 from perfsweep.workloads.prover.variants import FAST, TOGGLES, VARIANTS, arm, finished_rows
 from perfsweep.workloads.prover.variants.hand_written import cannot_expand
 

@@ -13,12 +13,11 @@ import yaml
 from documented import ROOT
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover import derive, evaluate, policy_from_state_dict, random_policy
+from perfsweep.workloads.prover import derive, evaluate, oracle, policy_from_state_dict, random_policy
 from perfsweep.workloads.prover.data.formats import Problem, Rule
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.oracle import resolution
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.training import resolver_of
 
 NAMES = ("e0", "e1", "e2", "e3")
 
@@ -45,11 +44,11 @@ def test_any_number_of_arguments_and_any_body_is_evaluated_by_a_path_that_can(ar
     assert f"expand_kernel={kernel}" in ranks.toggles and "fact_index=csr" in ranks.toggles
     known = KnowledgeBase.build(kb, arity)
     weights = {name: one.double().numpy() for name, one in policy.weights_for(known.vocabulary).items()}
-    scorer, resolver = resolution.Scorer(weights, 1), resolver_of(known)
-    played = [resolution.play(resolver, scorer, tuple(atom)) for atom in ranks.candidate.tolist()]
+    scorer, resolver = oracle.Scorer(weights, 1), resolver_of(known)
+    played = [oracle.play(resolver, scorer, tuple(atom)) for atom in ranks.candidate.tolist()]
     assert ranks.success.tolist() == [episode.success for episode in played]
     assert ranks.depth.tolist() == [episode.depth for episode in played]
-    assert ranks.score == pytest.approx([resolution.score(episode) for episode in played], abs=1e-4)
+    assert ranks.score == pytest.approx([oracle.score(episode) for episode in played], abs=1e-4)
     assert [found.depth for found in derive(kb, kb.test)] == [1, 1, 2, None]
 
 

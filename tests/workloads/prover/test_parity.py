@@ -13,9 +13,9 @@ from perfsweep.pipelines.parity.deviations import judge, loosest
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.prover import oracle
 from perfsweep.workloads.prover.config import ProverConfig
-from perfsweep.workloads.prover.maths.results import ranked
-from perfsweep.workloads.prover.oracle import resolution
+from perfsweep.workloads.prover.maths.episodes import ranked
 from perfsweep.workloads.prover.workload import Prover
 
 pytestmark = pytest.mark.workloads
@@ -127,12 +127,12 @@ def expected_of(workload, resolver, scorer):
             own = [query]
             for place, count in parts[mode]:
                 same = [e for e in range(1, len(domain)) if domain[e] == domain[query[1 + place]]]
-                own += resolution.corruptions(
+                own += oracle.corruptions(
                     query, place, same, true, config.corruption_seed, vocabulary.base, count
                 )
-            played = [resolution.play(resolver, scorer, candidate) for candidate in own]
+            played = [oracle.play(resolver, scorer, candidate) for candidate in own]
             episodes += played
-            ranks.append(resolution.expected_rank([resolution.score(episode) for episode in played]))
+            ranks.append(oracle.expected_rank([oracle.score(episode) for episode in played]))
     return episodes, ranks
 
 
@@ -173,7 +173,7 @@ def test_an_oracle_with_a_planted_mistake_disagrees(set_up, evidence, oracles_of
     if mistake == "weight":
         scorer = dataclasses.replace(scorer, weights={**scorer.weights, "V": scorer.weights["U"]})
     elif mistake == "tie":
-        monkeypatch.setattr(resolution, "choose", lambda logits: (int(np.argmin(logits)), 0.0, False))
+        monkeypatch.setattr(oracle, "choose", lambda logits: (int(np.argmin(logits)), 0.0, False))
     else:
         resolver.max_depth = 3
     assert disagreements(evidence(NATIVE_BEST), *expected_of(asked, resolver, scorer)) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfsweep.workloads.prover.data.knowledge import Vocabulary
-from perfsweep.workloads.prover.oracle.resolution import Resolver
+from perfsweep.workloads.prover.oracle import Resolver
 from perfsweep.workloads.prover.ranking import Proof, atom_text, followed, state_text
 
 NAMES = Vocabulary(("likes", "old"), ("ann", "bob"))

@@ -22,10 +22,10 @@ from perfsweep.workloads.prover import (
 )
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
+from perfsweep.workloads.prover.maths.episodes import ranked, scores
 from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, make_weights
-from perfsweep.workloads.prover.maths.results import ranked, scores
 from perfsweep.workloads.prover.ranking import Ranks
-from perfsweep.workloads.prover.training.imitation import lessons, resolver_of, trained
+from perfsweep.workloads.prover.training import lessons, resolver_of, trained
 
 FAST = {**BEST, "slab_size": 16}
 ASKED = {"data": "countries", "size": 40, "modes": "head,tail", "queries": 4, "corruptions": 5}

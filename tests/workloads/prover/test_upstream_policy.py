@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.prover import evaluate, policy_from_state_dict, read_policy, save_policy
+from perfsweep.workloads.prover import evaluate, oracle, policy_from_state_dict, read_policy, save_policy
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase, Vocabulary
 from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape
-from perfsweep.workloads.prover.oracle import resolution
 from perfsweep.workloads.prover.ranking import ranks_of
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.training import resolver_of
 from perfsweep.workloads.prover.upstream_policy import UpstreamForm
 from perfsweep.workloads.prover.workload import Prover
 
@@ -274,7 +273,7 @@ def test_walks_are_those_of_the_oracle_with_slots_that_count_alike():
     policy, known = converted(network()), KnowledgeBase.build(KINSHIP, 2)
     ranks, _ = evaluate(KINSHIP, KINSHIP.test[:3], policy, corruptions=4)
     weights = {name: one.double().numpy() for name, one in policy.weights_for(NAMES).items()}
-    scorer, resolver = resolution.Scorer(weights, LAYERS, decay=1.0), resolver_of(known)
-    played = [resolution.play(resolver, scorer, tuple(atom)) for atom in ranks.candidate.tolist()]
+    scorer, resolver = oracle.Scorer(weights, LAYERS, decay=1.0), resolver_of(known)
+    played = [oracle.play(resolver, scorer, tuple(atom)) for atom in ranks.candidate.tolist()]
     assert ranks.depth.tolist() == [episode.depth for episode in played]
-    assert ranks.score == pytest.approx([resolution.score(episode) for episode in played], abs=1e-3)
+    assert ranks.score == pytest.approx([oracle.score(episode) for episode in played], abs=1e-3)

@@ -14,8 +14,7 @@ from script_levels import counters, evidence, verdict, witness
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.workloads.api import LevelValue
 from perfsweep.workloads.script import toggles
-from perfsweep.workloads.script.changes.change import Call, nothing, wrap
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import Call, Scene, nothing, wrap
 
 LEVELS: list[tuple[str, dict[str, Any]]] = [
     (ATTENTION, {"amp": "bf16"}),

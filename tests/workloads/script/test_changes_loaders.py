@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import loaders
-from perfsweep.workloads.script.changes.loader_options import COUNTED, LoaderOptions, _count
+from perfsweep.workloads.script.changes.options import COUNTED, LoaderOptions, _count
 from perfsweep.workloads.script.watched import Watched
 
 DATA = list(range(8))

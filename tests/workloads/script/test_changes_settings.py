@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes import settings
+from perfsweep.workloads.script.changes.options import UpdateOptions
 from perfsweep.workloads.script.changes.own_choices import OwnChoices
-from perfsweep.workloads.script.changes.update_options import UpdateOptions
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A script under control: its process is its own, and the trial finds its own again at every mark."""
 
-# Drives `program`, `thread_state`, `marks` and `workload` of perfsweep.workloads.script.
+# Drives `program`, `marks` and `workload` of perfsweep.workloads.script.
 from __future__ import annotations
 
 import gc

@@ -1,6 +1,6 @@
 """Levels put upon a script from outside: what each is given to, what is refused when, and what is counted."""
 
-# Drives `attention_kernels` and `gradients` of perfsweep.workloads.script.changes.
+# Drives `own_choices` and `updates` of perfsweep.workloads.script.changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Device, LevelValue
 from perfsweep.workloads.errors import UnsupportedHere
-from perfsweep.workloads.script.changes import attention_kernels
-from perfsweep.workloads.script.changes.change import never, nothing
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes import own_choices
+from perfsweep.workloads.script.changes.scene import Scene, never, nothing
 from perfsweep.workloads.script.toggles import CHANGES, EVERY, apply, counters, obstacles
 from perfsweep.workloads.script.watched import Watched
 
@@ -161,8 +160,8 @@ def test_every_toggle_acts_when_its_change_can_and_obstacles_that_show_later_are
 
 
 def test_kernels_of_attention_are_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention_kernels, "enabled_kernels", lambda: (True, False, True, True))
-    seen = attention_kernels.AttentionKernels()
+    monkeypatch.setattr(own_choices, "enabled_kernels", lambda: (True, False, True, True))
+    seen = own_choices.AttentionKernels()
     assert [seen.code(compiled) for compiled in (False, True)] == [0, 16 * (1 + 4 + 8)]
     for kinds, code in (({"flash"}, 1), ({"efficient"}, 2), ({"flash", "cudnn"}, 5)):
         seen.after = kinds

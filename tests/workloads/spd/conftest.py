@@ -18,7 +18,7 @@ from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.spd import library
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data import rows
+from perfsweep.workloads.spd.data import corpus
 from perfsweep.workloads.spd.data.tokens import Rows
 from perfsweep.workloads.spd.presets import PRESETS
 from perfsweep.workloads.spd.reference import Reference
@@ -54,7 +54,7 @@ def small_target() -> Iterator[None]:
         )
         patch.setitem(PRESETS, "lm_test", drawn)
         patch.setitem(PRESETS, "tms_5-2_test", replace(PRESETS["tms_5-2_test"], warmup_steps=3))
-        for module in (targets, rows):
+        for module in (targets, corpus):
             patch.setattr(module, "TOKENS", 40_000)
             patch.setattr(module, "VECTORS", 2**13)
         yield
@@ -65,7 +65,7 @@ def real_presets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The presets as users have them."""
     for name, recipe in REAL_PRESETS.items():
         monkeypatch.setitem(PRESETS, name, recipe)
-    for module in (targets, rows):
+    for module in (targets, corpus):
         monkeypatch.setattr(module, "VECTORS", 2**17)
 
 

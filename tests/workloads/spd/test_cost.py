@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from perfsweep.workloads.spd.cost import flops_per_position, macs
-from perfsweep.workloads.spd.maths.importance_transformer import TransformerImportance
+from perfsweep.workloads.spd.maths.importance import TransformerImportance
 from perfsweep.workloads.spd.maths.sites import Site, one_by_one
 from perfsweep.workloads.spd.presets import LossSpec, Recipe, TargetSpec
 from perfsweep.workloads.spd.specs import TransformerSpec
+from perfsweep.workloads.spd.workload import flops_per_position, macs
 
 SITES = (Site("a", "linear", 3, 5, 2, 0), Site("b", "linear", 4, 7, 6, 1))
 LM = TargetSpec(layers=2, width=8, vocab=11)

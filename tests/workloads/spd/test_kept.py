@@ -22,7 +22,7 @@ from perfsweep.workloads.spd import decompose, library
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.library import PATHS
 from perfsweep.workloads.spd.presets import PRESETS
-from perfsweep.workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.spd.training.loop import DivergedError
 from perfsweep.workloads.spd.training.targets import Given
 from perfsweep.workloads.spd.workload import Spd
 from perfsweep.workloads.weight_files import read_safetensors

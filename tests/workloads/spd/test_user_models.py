@@ -1,6 +1,6 @@
 """Anybody's network as a target: what it must be, what is refused, and that every exact form agrees on it."""
 
-# Drives `declaration` of perfsweep.workloads.spd, and `wrapped_modules` of perfsweep.workloads.spd.maths.
+# Drives `declaration` of perfsweep.workloads.spd, and `masked_products` of perfsweep.workloads.spd.maths.
 from __future__ import annotations
 
 from typing import Any

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from perfsweep.workloads.spd import validate
-from perfsweep.workloads.spd.oracle import recovery
+from perfsweep.workloads.spd import oracle, validate
 
 
 def star() -> torch.Tensor:
@@ -32,7 +31,7 @@ def right() -> dict:
 
 
 def test_a_right_decomposition_is_found_and_its_figures_are_exact() -> None:
-    found = recovery.judge(**right())
+    found = oracle.judge(**right())
     assert found.found
     assert (found.ci_errors, found.distinct, found.most_active) == (0, (5, 5), (1, 1))
     assert (found.cosine, found.low, found.high) == pytest.approx((1.0, 1.0, 1.0), abs=1e-6)
@@ -65,11 +64,11 @@ def spoil_second_module(case: dict) -> None:
 def test_a_decomposition_that_is_wrong_in_one_way_is_not_found(spoil) -> None:
     case = right()
     spoil(case)
-    assert not recovery.judge(**case).found
+    assert not oracle.judge(**case).found
 
 
-def spread_out(loss: float, importances: int) -> tuple[recovery.Recovery, float]:
-    return recovery.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
+def spread_out(loss: float, importances: int) -> tuple[oracle.Recovery, float]:
+    return oracle.Recovery(importances, (5, 5), (1, 1), 1.0, 1.0, 1.0, 0.0), loss
 
 
 @pytest.mark.parametrize(

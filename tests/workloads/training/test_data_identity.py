@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from perfsweep.workloads.training.data_identity import DIGESTED_ROWS, data_digest
 from perfsweep.workloads.training.parts import Parts
+from perfsweep.workloads.training.sources import DIGESTED_ROWS, data_digest
 
 
 def digest(data: Any) -> str:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import UnsupportedHere
-from perfsweep.workloads.training import kept_batches
-from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+from perfsweep.workloads.training import loading
+from perfsweep.workloads.training.loading import KeptBatches, repeated
 
 
 def kept_of(counts: Counter[str] | None = None) -> KeptBatches[Any]:
@@ -29,9 +29,9 @@ def kept_of(counts: Counter[str] | None = None) -> KeptBatches[Any]:
 def test_as_many_are_kept_as_batches_or_bytes_allow(
     most: tuple[int, int], size: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (kept_batches.MOST_BATCHES, kept_batches.MOST_BYTES) == (32, 2**30)
-    monkeypatch.setattr(kept_batches, "MOST_BATCHES", most[0])
-    monkeypatch.setattr(kept_batches, "MOST_BYTES", most[1])
+    assert (loading.MOST_BATCHES, loading.MOST_BYTES) == (32, 2**30)
+    monkeypatch.setattr(loading, "MOST_BATCHES", most[0])
+    monkeypatch.setattr(loading, "MOST_BYTES", most[1])
     counts: Counter[str] = Counter()
     batches = (torch.full((size,), number, dtype=torch.float32) for number in range(100))
     given = [int(batch[0]) for batch in islice(repeated(batches, kept_of(counts)), 2 * kept + 1)]

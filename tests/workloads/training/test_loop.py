@@ -12,9 +12,7 @@ from tiny import BASELINE, INPUTS, TARGETS, Tiny, TinyConfig, Train, go_on, para
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.api import Context, Device
-from perfsweep.workloads.training.loop import OFF
-from perfsweep.workloads.training.recomputation import recompute
-from perfsweep.workloads.training.toggles import DATA, NAMES, shared_toggles
+from perfsweep.workloads.training.compilation import recompute
 
 EVALUATED: dict[str, Any] = {"evaluate": lambda model: {"figure": 1.0}}
 
@@ -40,11 +38,6 @@ def test_collections_that_a_policy_leaves_out_are_counted_and_files_are_written_
     found = train(fields, steps=5, checkpoint="async").counters()
     done |= {"micro_steps": 5, "gc_runs": 0, "uncollected_evaluations": 5, "background_saves": 2}
     assert found == {**dict.fromkeys(found, 0), **done, "checkpoint_writes": 2}
-
-
-def test_what_a_training_does_not_declare_is_as_in_the_naive_loop() -> None:
-    first = {toggle.name: toggle.levels[0].value for toggle in (*shared_toggles(*NAMES), DATA)}
-    assert {**OFF, "wandb_logging": first["wandb_logging"]} == {**first, "gc": "automatic"}
 
 
 def test_blocks_that_are_recomputed_run_once_more_and_have_the_same_gradients() -> None:

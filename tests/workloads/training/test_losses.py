@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from perfsweep.workloads.training.losses import KEPT, LateLosses, Row
+from perfsweep.workloads.training.evaluation import KEPT, LateLosses, Row
 
 
 def test_each_loss_arrives_one_iteration_late_and_the_last_one_is_taken() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.training.prefetch import ahead
+from perfsweep.workloads.training.loading import ahead
 
 DEVICE = torch.device("cuda", 1)
 

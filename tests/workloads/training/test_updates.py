@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 from perfsweep.workloads.training import Parts
-from perfsweep.workloads.training.clipping import clipping_of
 from perfsweep.workloads.training.precision import grad_scaler
-from perfsweep.workloads.training.updates import optimizer_of
+from perfsweep.workloads.training.updates import clipping_of, optimizer_of
 
 
 def halved(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:

@@ -120,6 +120,10 @@ class TeacherCache:
     folder : named after model, tokens, K and type
     shape : (N, K, d)
     dtype : of hidden states
+
+    Attributes
+    ----------
+    complete : whether every row is there
     """
 
     def __init__(self, folder: Path, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
@@ -130,7 +134,7 @@ class TeacherCache:
             self._values = self._map("values", shape, dtype)
             self._done = self._map("done", (shape[0],), torch.bool)
         self._held: Tensor | None = None
-        self._complete = bool(self._done.all())
+        self.complete = bool(self._done.all())
 
     def _map(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A memory-mapped tensor; a new file is all zeros.
@@ -152,21 +156,16 @@ class TeacherCache:
             )
         return torch.from_file(str(file), shared=True, size=int(np.prod(shape)), dtype=dtype).view(shape)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every row is there."""
-        return self._complete
-
     @contextmanager
     def building(self) -> Iterator[None]:
         """Hold the cache's lock; another process may have finished meanwhile."""
         with locked(self.folder):
-            self._complete = bool(self._done.all())
+            self.complete = bool(self._done.all())
             yield
 
     def missing(self, index: Sequence[int]) -> list[int]:
         """Places in `index` whose rows are not there yet."""
-        if self._complete:
+        if self.complete:
             return []
         return [place for place, number in enumerate(index) if not self._done[number]]
 
@@ -176,11 +175,11 @@ class TeacherCache:
         self._values[where] = hidden.detach().to("cpu", self._dtype)
         # Rows first, then their marks: a process that dies between the two leaves rows to be computed again.
         self._done[where] = True
-        self._complete = bool(self._done.all())
+        self.complete = bool(self._done.all())
 
     def hidden(self, numbers: Tensor) -> Tensor:
         """Rows [n, K, d] of examples [n], on the device of `numbers`; all stay there once complete."""
-        if not self._complete:
+        if not self.complete:
             return self._values[numbers.cpu()].to(numbers.device)
         if self._held is None:
             self._held = self._values.to(numbers.device, copy=True)

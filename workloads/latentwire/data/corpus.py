@@ -10,10 +10,14 @@ from pathlib import Path
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.data import cache, generator, readers
-from perfsweep.workloads.latentwire.data.folder_tokenizer import FolderTokenizer, read_tokenizer
 from perfsweep.workloads.latentwire.data.readers import Example
 from perfsweep.workloads.latentwire.data.row_layout import Layout, Row
-from perfsweep.workloads.latentwire.data.tokens import Tokenizer, tokenizer_for
+from perfsweep.workloads.latentwire.data.tokens import (
+    FolderTokenizer,
+    Tokenizer,
+    read_tokenizer,
+    tokenizer_for,
+)
 from perfsweep.workloads.latentwire.presets import KINDS, LMConfig
 
 

@@ -11,24 +11,8 @@ import random
 from typing import Any
 
 _SYLLABLES = (
-    "ba",
-    "den",
-    "far",
-    "gol",
-    "hi",
-    "jor",
-    "ka",
-    "lum",
-    "mir",
-    "nor",
-    "os",
-    "pel",
-    "qui",
-    "ras",
-    "sol",
-    "tav",
-    "ur",
-    "ven",
+    *("ba", "den", "far", "gol", "hi", "jor", "ka", "lum", "mir", "nor", "os", "pel", "qui", "ras"),
+    *("sol", "tav", "ur", "ven"),
 )
 _ATTRIBUTES = (
     *("capital", "founder", "main river", "oldest bridge", "patron", "highest hill"),

@@ -11,9 +11,8 @@ import re
 from dataclasses import dataclass
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire.data.folder_tokenizer import FolderTokenizer
 from perfsweep.workloads.latentwire.data.readers import Example
-from perfsweep.workloads.latentwire.data.tokens import SYSTEM, Tokenizer
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM, FolderTokenizer, Tokenizer
 
 ANCHOR_TEXT = "Answer: "
 THOUGHT = re.compile(r"[<\[](/?)\|?(?:\w+:)?(?:think|thinking|thought|reasoning)\|?[>\]]", re.IGNORECASE)

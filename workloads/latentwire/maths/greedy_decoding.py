@@ -9,8 +9,8 @@ from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths.attention import Mask
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, keys_in, of_row
+from perfsweep.workloads.latentwire.maths.trainables import Lora
 
 STOP_TEST_EVERY = 4
 CLOSE = 0.05  # logits of standard deviation one: 16-bit rounding stays below

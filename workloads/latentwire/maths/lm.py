@@ -6,6 +6,7 @@ Dimensions: B rows, S positions, d model width, h query heads, g key heads, e he
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -17,9 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS
-from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager
-from perfsweep.workloads.latentwire.maths.lora import Lora, adapted
+from perfsweep.workloads.latentwire.maths.attention import Allowed, Attend, eager, loudness, rotate, rotations
 from perfsweep.workloads.latentwire.maths.passes import (
     ALONE,
     AttentionContext,
@@ -28,8 +27,21 @@ from perfsweep.workloads.latentwire.maths.passes import (
     Rows,
     keys_in,
 )
-from perfsweep.workloads.latentwire.maths.rotary import loudness, rotate, rotations
+from perfsweep.workloads.latentwire.maths.trainables import Lora, adapted
 from perfsweep.workloads.latentwire.presets import LMConfig
+
+_TANH = functools.partial(F.gelu, approximate="tanh")
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_new": _TANH,
+    "gelu_pytorch_tanh": _TANH,
+    "relu": F.relu,
+}
+"""Functions of a gated MLP's gate, under the names that models' configurations have for them."""
+
+SYNONYMS = {"swish": "silu"}
 
 
 class Weight(nn.Module):

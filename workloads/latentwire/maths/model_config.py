@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire.maths.activations import ACTIVATIONS, SYNONYMS
 from perfsweep.workloads.latentwire.maths.config_fields import INERT, REQUIRED, Fields
+from perfsweep.workloads.latentwire.maths.lm import ACTIVATIONS, SYNONYMS
 from perfsweep.workloads.latentwire.presets import LinearRope, LMConfig, RopeScaling, Yarn
 
 ROPES = ("default", "linear", "llama3", "yarn")

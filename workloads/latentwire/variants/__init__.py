@@ -14,16 +14,14 @@ from perfsweep.workloads.latentwire.claims import REPORT_ALL, REPORT_QUICK_WINS
 from perfsweep.workloads.latentwire.variants import (
     compilation,
     decoding,
-    device_memory,
+    devices,
     encoding,
     fused_attention,
     gradients,
     loading,
-    out_of_memory,
     precision,
     recomputation,
     row_order,
-    several_devices,
     student_passes,
     teachers,
     updating,
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
 
 FAMILIES = (
     *(loading, gradients, student_passes, teachers, encoding, fused_attention, precision, updating),
-    *(recomputation, row_order, compilation, device_memory, several_devices, out_of_memory, decoding),
+    *(recomputation, row_order, compilation, devices, decoding),
 )
 VARIANTS = {one.toggle.name: one for family in FAMILIES for one in family.VARIANTS}
 TOGGLES = tuple(one.toggle for one in VARIANTS.values())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Levels, Parity, Toggle
-from perfsweep.workloads.latentwire.variants.part import Part, needs_cpu_compiler
+from perfsweep.workloads.latentwire.variants.part import Part
 from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ VARIANTS = (
                 Level("sdpa"),
                 Level(
                     "native",
-                    unsupported=needs_cpu_compiler,
+                    unsupported=shared.needs_host_compiler,
                     loosened=_other_dropout,
                     witness="encoder_kernels",
                 ),

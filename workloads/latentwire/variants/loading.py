@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
-from perfsweep.workloads.latentwire.variants.part import Part, off_and_on
+from perfsweep.workloads.latentwire.variants.part import Part
 from perfsweep.workloads.training.toggles import DATA
 from perfsweep.workloads.variant import Variant
 
@@ -52,9 +52,9 @@ class Prefetched(Part):
     def windows(self, step: int) -> Iterator[Window]:
         """Windows on the device."""
         from perfsweep.workloads.latentwire.data.batches import Window
-        from perfsweep.workloads.training import prefetch
+        from perfsweep.workloads.training import loading
 
-        return prefetch.ahead(super().windows(step), self.device, self.counts, Window.tensors)
+        return loading.ahead(super().windows(step), self.device, self.counts, Window.tensors)
 
 
 class Resident(Part):
@@ -181,7 +181,7 @@ class KeptWindows(Part):
     def host_windows(self, numbers: Numbers) -> Iterator[Window]:
         """Windows that are kept."""
         from perfsweep.workloads.latentwire.data.batches import Window
-        from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+        from perfsweep.workloads.training.loading import KeptBatches, repeated
 
         return repeated(super().host_windows(numbers), KeptBatches(Window.tensors, self.counts))
 
@@ -193,7 +193,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "resident_data",
-            off_and_on(witness="host_copies", **_TOKENISED),
+            (Level("off"), Level("on", witness="host_copies", **_TOKENISED)),
             "keep all tokens on the device",
             "1",
         ),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from perfsweep.workloads.api import Device, Level
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perfsweep.workloads.latentwire.reference import Reference as Part
@@ -27,15 +25,3 @@ UPDATED: Mapping[str, float] = {
     "grad_norm": 1e-6,
     "gradient": 1e-6,
 }  # one update, in one kernel
-
-
-def off_and_on(**own: Any) -> tuple[Level, ...]:
-    """The levels off and on, the second with these attributes."""
-    return Level("off"), Level("on", **own)
-
-
-def needs_cpu_compiler(device: Device) -> str | None:
-    """Reason why a hand-written kernel for CPUs cannot run here."""
-    if device.type != "cpu":
-        return f"a kernel for CPUs, and this is {device.type}"
-    return None if device.compiler else "needs a C++ compiler and none is on PATH"

@@ -69,7 +69,7 @@ class Late(Part):
         """Metrics of steps [log_every, 8]."""
         import torch
 
-        from perfsweep.workloads.latentwire.training.metrics import NAMES
+        from perfsweep.workloads.latentwire.training.updates import NAMES
 
         shape = (self.config.log_every, len(NAMES))
         return torch.zeros(shape, device=self.device, dtype=self.shape.dtype)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, DictionaryConfig
+from perfsweep.workloads.probe1d.config import DICTIONARIES, DictionaryConfig
 from perfsweep.workloads.probe1d.data.problem import Labels, ProbeData, clean_csr
 
 PATCH = 4

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from perfsweep.workloads.probe1d.data.presets import Shape
+from perfsweep.workloads.probe1d.config import Shape
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData
 
 

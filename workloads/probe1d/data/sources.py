@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d.config import DICTIONARIES, DIGITS, GENERATED, sources
 from perfsweep.workloads.probe1d.data import dictionary, generator, npz
-from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, DIGITS, GENERATED, sources
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels, ProbeData, clean_csr
 
 STORAGE = {"float32": torch.float32, "float16": torch.float16, "float64": torch.float64}

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.native import library
-from perfsweep.workloads.probe1d.maths import newton, sum_errors
+from perfsweep.workloads.probe1d.maths import certify, newton
 from perfsweep.workloads.probe1d.maths.blocks import Block
+from perfsweep.workloads.probe1d.maths.certify import TRUSTED, SumErrors
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.newton import Limits, NewtonRules, NewtonState, StepResult
 from perfsweep.workloads.probe1d.maths.pass_log import PassFacts
-from perfsweep.workloads.probe1d.maths.sum_errors import TRUSTED, SumErrors
 
 SOURCE = Path(__file__).with_name("newton_step.cpp")
 _SUMS = ("m0", "m1", "a0", "a1", "a2")
@@ -123,13 +123,6 @@ def _pairs(block: Block, sums: EventSums, limits: Limits, shape: torch.Size) -> 
 def _rules(rules: NewtonRules, block: Block, limits: Limits) -> _Rules:
     return _Rules(
         *(rules.tol, rules.decrement, rules.tail_loss, rules.singular, block.rows),
-        *(
-            newton.STEP_BUDGET,
-            newton.OVERSHOOT,
-            newton.STEP_LIMIT,
-            sum_errors.ROUNDING,
-            sum_errors.STEPS,
-            TRUSTED,
-        ),
+        *(newton.STEP_BUDGET, newton.OVERSHOOT, newton.STEP_LIMIT, certify.ROUNDING, certify.STEPS, TRUSTED),
         *(limits.least is not None, limits.reach is not None, limits.additions is not None),
     )

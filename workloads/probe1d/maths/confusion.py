@@ -15,7 +15,7 @@ from torch import Tensor
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
-from perfsweep.workloads.probe1d.maths.chunks import Chunker
+from perfsweep.workloads.probe1d.maths.buckets import Chunker
 from perfsweep.workloads.probe1d.maths.ill_conditioned import events_of
 
 THRESHOLD = 0.5

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from perfsweep.workloads.api import NullClock
 from perfsweep.workloads.probe1d.counters import Counts
-from perfsweep.workloads.probe1d.maths.blocks import Block, rows_at
+from perfsweep.workloads.probe1d.maths.blocks import Block, Reason, Solution, rows_at
 from perfsweep.workloads.probe1d.maths.derivatives import (
     Derivatives,
     Evaluator,
@@ -25,10 +25,8 @@ from perfsweep.workloads.probe1d.maths.derivatives import (
     scaled_gradient,
 )
 from perfsweep.workloads.probe1d.maths.ill_conditioned import beyond_lanes
-from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, PassFacts, WaitingLog
-from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook, PassFacts, WaitingLog
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS, tail_is_paid, tail_metric
-from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
 
 STEP_BUDGET = 6.0
 """Longest step in logits: the quadratic model of a logistic loss is worth little beyond."""

@@ -17,6 +17,7 @@ from torch.nn.functional import softplus
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import EQUAL, Constants
+from perfsweep.workloads.probe1d.maths.blocks import Reason, Solution
 from perfsweep.workloads.probe1d.maths.buckets import Bucket, Layout
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives, EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
@@ -29,8 +30,7 @@ from perfsweep.workloads.probe1d.maths.newton import (
 )
 from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
 from perfsweep.workloads.probe1d.maths.separable import TAIL_LOSS
-from perfsweep.workloads.probe1d.maths.solution import Reason, Solution
-from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
 FURTHER = 1e-3
 """Share of the decrement's bound to which pairs are polished: where a saturating group of rows still holds a

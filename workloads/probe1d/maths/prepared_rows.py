@@ -9,8 +9,7 @@ from torch import Tensor
 
 from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
-from perfsweep.workloads.probe1d.maths.buckets import Layout
-from perfsweep.workloads.probe1d.maths.chunks import Chunker
+from perfsweep.workloads.probe1d.maths.buckets import Chunker, Layout
 from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
 
 

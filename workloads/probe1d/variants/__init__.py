@@ -14,7 +14,6 @@ from perfsweep.workloads.probe1d.variants import (
     by_latent,
     host_work,
     participation,
-    precision,
     row_walk,
     solver,
     starting_point,
@@ -24,7 +23,7 @@ from perfsweep.workloads.probe1d.variants import (
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.reference import Reference
 
-FAMILIES = (solver, participation, row_walk, step_metric, precision, by_latent, starting_point, host_work)
+FAMILIES = (solver, participation, row_walk, step_metric, by_latent, starting_point, host_work)
 VARIANTS = {one.toggle.name: one for family in FAMILIES for one in family.VARIANTS}
 TOGGLES = tuple(one.toggle for one in VARIANTS.values())
 

@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.probe1d.data.problem import Constants, Csr, Labels
-    from perfsweep.workloads.probe1d.maths.buckets import Layout
-    from perfsweep.workloads.probe1d.maths.chunks import Chunker
+    from perfsweep.workloads.probe1d.maths.buckets import Chunker, Layout
     from perfsweep.workloads.probe1d.maths.derivatives import Evaluator
     from perfsweep.workloads.probe1d.maths.event_sums import BucketKernel
     from perfsweep.workloads.probe1d.maths.job import CountConfusion
     from perfsweep.workloads.probe1d.maths.precision import Precision
     from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
-    from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+    from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
 LABEL_FREE = Toggle(
     "label_free",
@@ -46,7 +45,7 @@ class LabelFree(Part):
 
     def rows(self, x: Csr, labels: Labels, grid: Tensor, sums: Constants, metric: Tensor) -> PreparedRows:
         """By row, in plain runs of events: no pass asks which row an event lies in."""
-        from perfsweep.workloads.probe1d.maths.chunks import EventChunks
+        from perfsweep.workloads.probe1d.maths.buckets import EventChunks
         from perfsweep.workloads.probe1d.maths.prepared_rows import PreparedRows
 
         chunker = EventChunks(x, self.chunk_limit(grid.numel(), x.values.is_cuda))
@@ -97,7 +96,7 @@ class BucketSums(Part):
 
     def bucket_evaluator(self, layout: Layout, precision: Precision, x: Csr) -> CscEvaluator:
         """One kernel call for each bucket."""
-        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+        from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
         return CscEvaluator(layout, self.kernel(precision, x.values.device.type), precision, self.counts)
 
@@ -200,7 +199,7 @@ class Searched(Part):
 
     def confusion(self, train: PreparedRows) -> CountConfusion:
         """By a kernel where one runs."""
-        from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+        from perfsweep.workloads.probe1d.kernels.native import NativeCounts
         from perfsweep.workloads.probe1d.maths.confusion import SearchedConfusion
         from perfsweep.workloads.probe1d.maths.ill_conditioned import ill_conditioned
 

@@ -11,8 +11,7 @@ from perfsweep.workloads.probe1d.variants.part import Part
 from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
-    from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog
-    from perfsweep.workloads.probe1d.maths.pass_timing import NoHook
+    from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook
 
 TIMING_HOOK = Toggle(
     "timing_hook",
@@ -27,7 +26,7 @@ class TimedPasses(Part):
 
     def pass_hook(self, device: str) -> NoHook:
         """By marks that are read a pass late."""
-        from perfsweep.workloads.probe1d.maths.pass_timing import PassTimes
+        from perfsweep.workloads.probe1d.maths.pass_log import PassTimes
 
         return PassTimes(self.counts, device)
 
@@ -37,7 +36,7 @@ class SampledPasses(Part):
 
     def pass_hook(self, device: str) -> NoHook:
         """By pyinstrument."""
-        from perfsweep.workloads.probe1d.maths.pass_timing import SamplingProfiler
+        from perfsweep.workloads.probe1d.maths.pass_log import SamplingProfiler
 
         return SamplingProfiler(self.counts)
 

@@ -13,9 +13,9 @@ from perfsweep.workloads.variant import Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from perfsweep.workloads.probe1d.maths.blocks import Solution
     from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
     from perfsweep.workloads.probe1d.maths.levenberg_marquardt import Step
-    from perfsweep.workloads.probe1d.maths.solution import Solution
     from perfsweep.workloads.probe1d.reference import Slab
 
 DAMPED = {"solver": ("naive", "late")}

@@ -13,7 +13,7 @@ from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.data.problem import Csr
-    from perfsweep.workloads.probe1d.maths.chunks import Chunker
+    from perfsweep.workloads.probe1d.maths.buckets import Chunker
 
 CACHE_BYTES = 2**21
 """Second-level cache of one core that chunk_events=auto fills; 2 MiB is common on servers."""
@@ -36,7 +36,7 @@ class CachedRows(Part):
 
     def row_chunks(self, x: Csr, limit: int) -> Chunker:
         """Those of the walk that counts predictions too."""
-        from perfsweep.workloads.probe1d.maths.chunks import CachedChunks
+        from perfsweep.workloads.probe1d.maths.buckets import CachedChunks
 
         return CachedChunks(x, limit, self.counts)
 

@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.probe1d.data.problem import Csr, Penalty
-    from perfsweep.workloads.probe1d.maths.blocks import Block
-    from perfsweep.workloads.probe1d.maths.buckets import Layout
+    from perfsweep.workloads.probe1d.maths.blocks import Block, Solution
+    from perfsweep.workloads.probe1d.maths.buckets import Chunker, Layout
     from perfsweep.workloads.probe1d.maths.certify import Certifier
-    from perfsweep.workloads.probe1d.maths.chunks import Chunker
     from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
     from perfsweep.workloads.probe1d.maths.levenberg_marquardt import DampingRules, Step
     from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared, PreparedRows
-    from perfsweep.workloads.probe1d.maths.solution import Solution
     from perfsweep.workloads.probe1d.reference import Slab
 
 SOLVER = Toggle(
@@ -55,7 +53,7 @@ class Late(Part):
 
     def chunker(self, x: Csr, classes: int) -> Chunker:
         """Boundaries are found once; row indices are still built on every pass."""
-        from perfsweep.workloads.probe1d.maths.chunks import PlannedChunks
+        from perfsweep.workloads.probe1d.maths.buckets import PlannedChunks
 
         return PlannedChunks(x, self.chunk_limit(classes, x.values.is_cuda), self.counts)
 
@@ -152,7 +150,7 @@ class Newton(BucketSums):
         from perfsweep.workloads.probe1d.maths.newton import NewtonRules
         from perfsweep.workloads.probe1d.maths.polish import Polisher
         from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
-        from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
+        from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator
 
         train, exact, rules = prepared.train, PRECISIONS["f64"], NewtonRules(self.config.tol)
         kernel = self.kernel(exact, train.x.values.device.type)

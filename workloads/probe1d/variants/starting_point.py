@@ -30,7 +30,7 @@ class WarmStart(Part):
         """At the binary solution, or at one on nodes: for float32 events in the CPU's kernel."""
         import torch
 
-        from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
+        from perfsweep.workloads.probe1d.kernels.native import NodeStart
         from perfsweep.workloads.probe1d.maths.separable import binary_start
 
         near = None

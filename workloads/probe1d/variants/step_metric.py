@@ -1,4 +1,4 @@
-"""The statistic that scales w in the step metric."""
+"""The statistic that scales w in the step metric, and in which types events and their sums are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.probe1d.data.problem import Constants, Csr
+    from perfsweep.workloads.probe1d.maths.precision import Precision
 
 QX_STAT = Toggle(
     "qx_stat",
@@ -39,9 +40,35 @@ class OtherStatistic(FreeRms):
 
     def metric(self, x: Csr, sums: Constants) -> Tensor:
         """That of the level."""
-        from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
+        from perfsweep.workloads.probe1d.maths.levenberg_marquardt import metric_scale
 
         return metric_scale(x, str(self.levels["qx_stat"]), sums.count, sums.scale, self.counts)
 
 
-VARIANTS = (Variant(QX_STAT, {"rms_free": FreeRms}, others=OtherStatistic),)
+PRECISION = Toggle(
+    "precision",
+    (
+        Level("f32"),
+        Level("f64", Parity.TOLERANCE, witness="events_f64"),
+        Level("f32acc64", Parity.TOLERANCE, witness="sums_acc64"),
+    ),
+    "type of events and of their sums",
+    OPEN,
+)
+
+
+class OtherTypes(Part):
+    """The types of the level."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of events and their sums."""
+        from perfsweep.workloads.probe1d.maths.precision import PRECISIONS
+
+        return PRECISIONS[str(self.levels["precision"])]
+
+
+VARIANTS = (
+    Variant(QX_STAT, {"rms_free": FreeRms}, others=OtherStatistic),
+    Variant(PRECISION, others=OtherTypes),
+)

@@ -1,5 +1,5 @@
 // What follows the scores: the greedy choice by the tie rule and the move of each row, in place. Rows that are done or wait
-// are passed over. Built by native_step.py.
+// are passed over. Built by native.py.
 
 #include <cmath>
 #include <cstdint>

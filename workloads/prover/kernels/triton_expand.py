@@ -17,8 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from perfsweep.workloads.prover.counters import Tally
-from perfsweep.workloads.prover.data.factset import FactSet
-from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import ATOMS, MAX_DEPTH, FactSet, KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.packing import CAP, Lists
 

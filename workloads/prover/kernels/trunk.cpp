@@ -1,5 +1,5 @@
 // The trunk on CPUs, block by block: a block of states goes through all layers before the next one starts, so that only
-// weights travel, and those stay in the second-level cache. Built by block_trunk.py. Three products for one trunk: float32 by
+// weights travel, and those stay in the second-level cache. Built by fused_trunk.py. Three products for one trunk: float32 by
 // the widest vectors there are, bfloat16 by pairs (AVX512-BF16), bfloat16 by matrix tiles (AMX). The width is known to the
 // compiler: a row of a panel then lies at a fixed distance from the first, and a row of sums stays in registers.
 

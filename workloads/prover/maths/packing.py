@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.prover.data.factset import FactSet
-from perfsweep.workloads.prover.data.knowledge import ATOMS, SUCCESSORS, KnowledgeBase
+from perfsweep.workloads.prover.data.knowledge import ATOMS, SUCCESSORS, FactSet, KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.unify import Raw
 

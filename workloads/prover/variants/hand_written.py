@@ -126,7 +126,7 @@ class KernelMoves(Ragged):
 
     def step(self, rows: Rows) -> tuple[Rows, Tally]:
         """Rows one action further, and what was counted."""
-        from perfsweep.workloads.prover.kernels.native_step import move_on
+        from perfsweep.workloads.prover.kernels.native import move_on
 
         tally: Tally = {}
         with self.phase("expand"):

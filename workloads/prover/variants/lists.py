@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.prover.config import ProverConfig
-    from perfsweep.workloads.prover.maths.clause_pairing import Pairs
     from perfsweep.workloads.prover.maths.episodes import Rows
+    from perfsweep.workloads.prover.maths.unify import Pairs
 
 INDEXED_FACTS = 24
 """Facts of a row that an index finds, on the generous side of what data sets show."""
@@ -48,7 +48,7 @@ class IndexedFacts(Part):
         """Pairs ascending by (predicate, arguments)."""
         import torch
 
-        from perfsweep.workloads.prover.maths.clause_pairing import indexed, pairs_in_budget, real_pairs
+        from perfsweep.workloads.prover.maths.unify import indexed, pairs_in_budget, real_pairs
 
         goals = goals.long()
         swapped, found = indexed(self.kb, goals)
@@ -94,7 +94,7 @@ class RealRules(ExactRules):
 
     def rule_pairs(self, goals: Tensor) -> Pairs:
         """Exactly the rules of each goal's predicate."""
-        from perfsweep.workloads.prover.maths.clause_pairing import real_pairs
+        from perfsweep.workloads.prover.maths.unify import real_pairs
 
         predicate = goals[:, 0].long()
         return real_pairs((self.kb.rule_start[predicate], self.kb.rule_count[predicate]))

@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 
 from perfsweep.workloads.errors import UnsupportedHere
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.watched import Watched
 
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
@@ -32,8 +33,7 @@ class Clipping:
         for name in CLIPPING:
             clipping = getattr(clip_grad, name)
             for owner in (clip_grad, torch.nn.utils):
-                undo.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, self._told(clipping))
+                put(undo, owner, name, self._told(clipping))
 
     def _told(self, clipping: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(clipping)

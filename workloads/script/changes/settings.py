@@ -1,4 +1,4 @@
-"""Settings of the process: precision of products, cuDNN's choices, threads, Python's collector."""
+"""Settings of the process: precision, kernels of cuDNN and attention, threads, Python's collector."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import gc
 from collections.abc import Mapping
 
 import torch
+from torch.nn import attention
+from torch.nn.attention import SDPBackend
 from torch.nn.modules.conv import _ConvNd
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.script.changes.change import NO_MODULE
-from perfsweep.workloads.script.changes.scene import Scene
+from perfsweep.workloads.script.changes.scene import NO_MODULE, Scene
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.training.precision import set_tf32
 
 
@@ -41,8 +43,7 @@ def benchmark_obstacle(scene: Scene, level: LevelValue) -> str | None:
 
 def begin_benchmark(scene: Scene, level: LevelValue) -> None:
     """Let cuDNN time its algorithms for each new shape."""
-    scene.undo.callback(setattr, torch.backends.cudnn, "benchmark", torch.backends.cudnn.benchmark)
-    torch.backends.cudnn.benchmark = True
+    put(scene.undo, torch.backends.cudnn, "benchmark", True)
 
 
 def threads_obstacle(scene: Scene, level: LevelValue) -> str | None:
@@ -79,3 +80,26 @@ def counts(scene: Scene) -> Mapping[str, float]:
         "frozen_iterations": iterations * (gc.get_freeze_count() > scene.own.frozen_before),
         "threads": torch.get_num_threads(),
     }
+
+
+BACKENDS: Mapping[str, SDPBackend] = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+"""What each level of the toggle `sdpa` allows alone."""
+
+
+def attention_obstacle(scene: Scene, level: LevelValue) -> str | None:
+    """Why no kernel can be chosen."""
+    if reason := scene.own.reasons.get("sdpa"):
+        return f"{reason} itself"
+    if scene.attention.before:
+        return None
+    return "is not seen to call scaled_dot_product_attention in a way that a fused kernel computes"
+
+
+def begin_attention(scene: Scene, level: LevelValue) -> None:
+    """Let the kernel of `level` alone be chosen, from here on."""
+    scene.undo.enter_context(attention.sdpa_kernel(BACKENDS[str(level)]))

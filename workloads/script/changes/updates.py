@@ -1,4 +1,4 @@
-"""Implementations of the optimisers' updates, by their constructors."""
+"""How optimisers update, by their constructors, and how gradients are reset."""
 
 from __future__ import annotations
 
@@ -20,3 +20,27 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
         return None
     names = ", ".join(sorted(cls.__name__ for cls in made)) or "none"
     return f"has no optimiser with a {level} implementation; it has: {names}"
+
+
+DROPS = {"zero": False, "none": True}
+"""Whether each level of the toggle `zero_grad` drops gradients."""
+
+
+def reset_obstacle(scene: Scene, level: LevelValue) -> str | None:
+    """Why gradients cannot be reset otherwise."""
+    asked, drops = scene.own.drops_gradients, DROPS[str(level)]
+    if asked == {drops}:
+        return f"{'drops' if drops else 'zeroes'} its gradients itself"
+    return None
+
+
+def late_reset_obstacle(scene: Scene, level: LevelValue) -> str | None:
+    """The same once an iteration was seen: many scripts reset gradients after their update."""
+    if scene.own.drops_gradients:
+        return reset_obstacle(scene, level)
+    return "does not call zero_grad of an optimiser or module"
+
+
+def begin_reset(scene: Scene, level: LevelValue) -> None:
+    """Reset gradients as `level` says, whatever a call asks for."""
+    scene.own.drops_instead = DROPS[str(level)]

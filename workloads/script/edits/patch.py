@@ -6,8 +6,6 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perfsweep.workloads.script.edits import own_source
-from perfsweep.workloads.script.edits.arguments import with_arguments
 from perfsweep.workloads.script.edits.draft import Changed, Draft, Levels, Patch, Piece
 from perfsweep.workloads.script.edits.site import BACK, COPY, FORWARD, LOADER, OPTIMIZER, RESET, Line, Site
 from perfsweep.workloads.script.edits.source import Edit, NoEdit, Source
@@ -20,6 +18,7 @@ from perfsweep.workloads.script.edits.statements import (
     line_before,
     outermost_loop,
     scope_at,
+    with_arguments,
 )
 
 
@@ -33,7 +32,7 @@ def patch(levels: Levels, sites: Sequence[Site], script: str, read: Callable[[st
     script : its file
     read : gives the content of a file
     """
-    if reading := own_source.line_that_reads(read(script)):
+    if reading := line_that_reads(read(script)):
         wanted = ", ".join(f"{name}={level}" for name, level in levels.items())
         where = f"{Path(script).name}:{reading}"
         return Patch(
@@ -315,3 +314,56 @@ def _without_rule(draft: Draft) -> None:
         elif name not in _KNOWN or (kind and not draft.of(kind)):
             why = f"no call that {choice} changes was seen" if kind else f"no edit is known for {choice}"
             draft.advice.setdefault(f"{where}{why}; perfsweep describe script says what it does")
+
+
+_READERS = frozenset(("open", "getsource", "getsourcelines", "read_text", "read_bytes", "fileinput"))
+_FOLDERS = frozenset(("parent", "parents", "dirname", "with_name", "with_suffix", "joinpath", "stem", "name"))
+"""What makes of the script's path another one."""
+
+
+def line_that_reads(data: bytes) -> int:
+    """The line that reads the source of the script itself, or of its functions; 0 where none is seen."""
+    try:
+        tree = Source(data).tree
+    except NoEdit:
+        return 0
+    names = {"__file__", *_named_paths(tree)}
+    reads = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and _reads(node, names)]
+    return min(reads, default=0)
+
+
+def _named_paths(tree: ast.AST) -> set[str]:
+    """Names that are given the path of the script."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_path(node.value, {"__file__"}):
+            found |= {one.id for one in node.targets if isinstance(one, ast.Name)}
+    return found
+
+
+def _reads(call: ast.Call, names: set[str]) -> bool:
+    function = call.func
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name not in _READERS:
+        return False
+    if name.startswith("getsource"):
+        return True
+    of = [*call.args[:1], *([function.value] if isinstance(function, ast.Attribute) else [])]
+    return any(_is_path(one, names) for one in of)
+
+
+def _is_path(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression is the script's path: its name, or what keeps a path the same around it."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if isinstance(node, ast.Attribute):
+        return node.attr not in _FOLDERS and _is_path(node.value, names)
+    if isinstance(node, ast.Call):
+        return _is_path(node.func, names) or (
+            _called(node) not in _FOLDERS and any(_is_path(one, names) for one in node.args)
+        )
+    return False
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

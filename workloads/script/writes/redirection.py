@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch.jit._script import RecursiveScriptModule
 
+from perfsweep.workloads.script.replaced import put
 from perfsweep.workloads.script.writes.overlay import Overlay
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -62,10 +63,10 @@ class Redirection:
         changed[builtins.open] = self._around(builtins.open, self._open)
         changed[sqlite3.connect] = self._around(sqlite3.connect, self._connect)
         _replace_everywhere(undo, changed)
-        _replace(undo, subprocess.Popen, "__init__", self._around(subprocess.Popen.__init__, self._popen))
+        put(undo, subprocess.Popen, "__init__", self._around(subprocess.Popen.__init__, self._popen))
         for owner, name, place, writes in native():
             named = functools.partial(self._named, place=place, writes=writes)
-            _replace(undo, owner, name, self._around(getattr(owner, name), named))
+            put(undo, owner, name, self._around(getattr(owner, name), named))
 
     def _around(self, real: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
         """Call `ours`, with `real` first, where a script calls; never from inside itself."""
@@ -452,11 +453,6 @@ def native() -> Iterator[tuple[Any, str, int, bool]]:
             yield module, "safe_open", 0, False
 
 
-def _replace(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
-    undo.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, value)
-
-
 def _replace_everywhere(undo: ExitStack, changed: dict[Any, Any]) -> None:
     """Put functions in the place of others wherever they are, as by ``from os import remove``."""
     by_id = {id(real): ours for real, ours in changed.items()}
@@ -466,7 +462,7 @@ def _replace_everywhere(undo: ExitStack, changed: dict[Any, Any]) -> None:
             continue
         for own, value in [*getattr(module, "__dict__", {}).items()]:
             if id(value) in by_id:
-                _replace(undo, module, own, by_id[id(value)])
+                put(undo, module, own, by_id[id(value)])
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         new = {ours for real, ours in changed.items() if real in able}
         able.update(new)
@@ -477,7 +473,7 @@ def _replace_everywhere(undo: ExitStack, changed: dict[Any, Any]) -> None:
 def _replace_defaults(undo: ExitStack, functions: Mapping[str, Any], by_id: Mapping[int, Any]) -> None:
     for function in functions.values():
         if defaults := getattr(function, "__defaults__", None):
-            _replace(undo, function, "__defaults__", tuple(by_id.get(id(one), one) for one in defaults))
+            put(undo, function, "__defaults__", tuple(by_id.get(id(one), one) for one in defaults))
 
 
 _IMPORTING = ("posix", "_frozen_importlib_external", "_frozen_importlib")

@@ -1,4 +1,7 @@
-"""Texts without download: stories from a grammar, the standard library, sequences of known entropy."""
+"""Rows that a training draws from: vectors of a toy, a token file, or texts without download.
+
+These are stories from a grammar, the standard library, and sequences of known entropy.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +12,29 @@ from pathlib import Path
 
 import numpy as np
 
+from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data.tokens import (
     BOS,
     BYTE_VOCAB,
     BYTES_SHA256,
     EOS,
+    Rows,
     TokenFile,
+    checked_tokens,
+    checked_vectors,
     encode,
+    feature_rows,
     read_tokens,
+    read_vectors,
+    token_rows,
+    vector_rows,
     write_tokens,
 )
+from perfsweep.workloads.spd.presets import TargetSpec
 
 NAMES = [
-    "Ada",
-    "Ben",
-    "Cleo",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gus",
-    "Hana",
-    "Ida",
-    "Jon",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Nils",
-    "Ola",
-    "Pia",
+    *("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana"),
+    *("Ida", "Jon", "Kim", "Leo", "Mia", "Nils", "Ola", "Pia"),
 ]
 ANIMALS = ["fox", "hare", "wolf", "mouse", "crow", "otter", "hen", "goat"]
 PLACES = ["forest", "river", "village", "garden", "hill", "lake", "barn", "road"]
@@ -126,3 +124,53 @@ def corpus_file(name: str, vocab: int, count: int, folder: Path) -> TokenFile:
             tokens = markov(count, vocab) if name == "markov" else induction(count, vocab)
             write_tokens(path, tokens, vocab, hashlib.sha256(f"{name} {vocab}".encode()).hexdigest())
     return read_tokens(path, vocab)
+
+
+TOKENS = 400_000
+"""Bytes of stories, or ids of a chain."""
+VECTORS = 2**17
+"""Rows of a toy."""
+DRAW_SEED = 11
+"""Of targets and toy data: the same network whatever the training's seed."""
+
+
+def load_rows(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> tuple[Rows, Rows]:
+    """Training and held-out rows.
+
+    Raises
+    ------
+    ConfigError
+        The data do not fit the target; see `read_tokens` and `token_rows`.
+    """
+    recipe = config.recipe
+    if config.vectors_path is not None:
+        return vector_rows(read_vectors(Path(config.vectors_path).expanduser()), recipe.batch)
+    if recipe.toy:
+        return tuple(
+            feature_rows(spec.features, VECTORS, recipe.activity, DRAW_SEED + part) for part in (0, 1)
+        )  # type: ignore[return-value]
+    return token_rows(_tokens(config, spec, cache_dir), recipe.seq, spec.context, recipe.batch)
+
+
+def given_rows(data: np.ndarray, config: SpdConfig, spec: TargetSpec) -> tuple[Rows, Rows]:
+    """Training and held-out rows of an array: vectors [n, f], token ids [n] or [n, S].
+
+    Raises
+    ------
+    ConfigError
+        It is neither, or holds ids beyond the vocabulary or too few rows.
+    """
+    recipe = config.recipe
+    if spec.reads_vectors:
+        return vector_rows(checked_vectors(data, "data"), recipe.batch)
+    tokens = checked_tokens(data.reshape(-1), spec.vocab, "data")
+    return token_rows(tokens, recipe.seq, spec.context, recipe.batch)
+
+
+def _tokens(config: SpdConfig, spec: TargetSpec, cache_dir: Path) -> TokenFile:
+    if config.tokens_path is not None:
+        return read_tokens(Path(config.tokens_path).expanduser(), spec.vocab, config.tokenizer_sha256)
+    recipe = config.recipe
+    # Every iteration of a short run finds rows of its own; longer ones go over them again.
+    wanted = max(TOKENS, 64 * recipe.batch * recipe.seq)
+    return corpus_file(spec.corpus, spec.vocab, wanted, cache_dir)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from perfsweep.workloads.spd.data.tokens import Rows
-from perfsweep.workloads.training import loading, prefetch
+from perfsweep.workloads.training import loading
 from perfsweep.workloads.training.loading import data_loader, endless_batches
 
 
@@ -207,7 +207,7 @@ class FeedAhead(Feed):
     """
 
     def __init__(self, batches: Iterator[Loaded], move: Mover, start: int) -> None:
-        moved = prefetch.ahead(map(move, batches), move.device, move.counts, tensors=lambda batch: [batch])
+        moved = loading.ahead(map(move, batches), move.device, move.counts, tensors=lambda batch: [batch])
         super().__init__(moved, move, start)
 
     def move(self, fetched: Any) -> Tensor:

@@ -1,5 +1,5 @@
 // Uniform numbers as PyTorch's generator for CPUs draws them (MT19937: Matsumoto and Nishimura 1998), to the bit, with the
-// recurrence and the tempering in vectors. Built by uniform.py.
+// recurrence and the tempering in vectors. Built by native.py.
 
 #include <algorithm>
 #include <cstdint>

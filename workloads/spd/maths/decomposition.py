@@ -8,11 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.spd.maths.components import Components, Operands
-from perfsweep.workloads.spd.maths.importance import READS_ACTIVATIONS, ImportanceSet, StackedImportanceSet
-from perfsweep.workloads.spd.maths.importance_transformer import TransformerImportance
+from perfsweep.workloads.spd.maths.importance import (
+    READS_ACTIVATIONS,
+    ImportanceSet,
+    StackedImportanceSet,
+    TransformerImportance,
+)
 from perfsweep.workloads.spd.maths.masked_products import FORMS, shaken
-from perfsweep.workloads.spd.maths.sites import Names, Site, Stacks, by_width, each, one_by_one
+from perfsweep.workloads.spd.maths.sites import (
+    Components,
+    Names,
+    Operands,
+    Site,
+    Stacks,
+    by_width,
+    each,
+    one_by_one,
+)
 from perfsweep.workloads.spd.presets import Recipe
 
 

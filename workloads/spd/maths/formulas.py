@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.importance import StackedImportanceFn
+from perfsweep.workloads.spd.maths.sites import Operands
 
 
 class ImportanceFormulas:

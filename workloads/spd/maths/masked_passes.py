@@ -14,11 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.components import Operands
-from perfsweep.workloads.spd.maths.divergence import Divergence
+from perfsweep.workloads.spd.maths.losses import Divergence
 from perfsweep.workloads.spd.maths.masked_products import SiteMask
 from perfsweep.workloads.spd.maths.random_draws import Routes
-from perfsweep.workloads.spd.maths.sites import Stacks, each, unstack
+from perfsweep.workloads.spd.maths.sites import Operands, Stacks, each, unstack
 from perfsweep.workloads.spd.presets import LossSpec
 
 

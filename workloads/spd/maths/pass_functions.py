@@ -9,20 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.components import Operands
-from perfsweep.workloads.spd.maths.divergence import (
+from perfsweep.workloads.spd.maths.losses import (
     CachedKl,
     Divergence,
     OfConstants,
     RecomputedKl,
     SquaredError,
+    minimality,
 )
-from perfsweep.workloads.spd.maths.losses import minimality
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment, evaluate, make_masks
-from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask
-from perfsweep.workloads.spd.maths.sites import Names, Stacks
+from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask, Slot
+from perfsweep.workloads.spd.maths.sites import Names, Operands, Stacks
 from perfsweep.workloads.spd.maths.target import Target
-from perfsweep.workloads.spd.maths.wrapped_modules import Slot
 from perfsweep.workloads.spd.presets import LossSpec
 
 Where = Callable[[Moment, tuple[str, ...]], Mapping[str, Any]]

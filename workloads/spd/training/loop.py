@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,17 +17,73 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.api import Clock, Context, Levels
+from perfsweep.workloads.errors import PerfsweepError
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.data.loading import Feed, Loaded, Mover, Plan, by_data_loader, on_host
 from perfsweep.workloads.spd.maths.adversarial_sources import KeptSources
 from perfsweep.workloads.spd.maths.decomposition import Decomposition
 from perfsweep.workloads.spd.maths.random_draws import Draws
-from perfsweep.workloads.spd.maths.sites import Stacks, alone, together
-from perfsweep.workloads.spd.training.collector import EmptyingCollector
-from perfsweep.workloads.spd.training.metrics import needed, refuse_nan
+from perfsweep.workloads.spd.maths.sites import Stacks, alone, together, unstack
 from perfsweep.workloads.spd.training.targets import Problem
 from perfsweep.workloads.spd.training.updates import Updates
 from perfsweep.workloads.training.checkpoints import SyncWriter
+from perfsweep.workloads.training.garbage_collection import Collector
+
+ALIVE = 0.1  # an importance above this counts as needed
+
+
+class DivergedError(PerfsweepError):
+    """A loss that is no number."""
+
+
+def needed(lower: Stacks) -> dict[str, Tensor]:
+    """How many subcomponents of each module a position needs on average []."""
+    return {name: (ci > ALIVE).float().sum(-1).mean() for name, ci in unstack(lower).items()}
+
+
+def refuse_nan(step: int, row: Mapping[str, float], known: str = "") -> None:
+    """Stop a training whose loss is no number, before a checkpoint of it replaces a good one.
+
+    Raises
+    ------
+    DivergedError
+        A loss is no number.
+    """
+    for name, value in row.items():
+        if name.startswith("train/loss/") and not math.isfinite(value):
+            raise DivergedError(
+                f"{name} is {value} at step {step}{known}: the training has diverged; lower workload.lr and"
+                " continue from the last checkpoint with workload.resume"
+            )
+
+
+@dataclass
+class EmptyingCollector(Collector):
+    """Collections that empty the allocator's cache too.
+
+    The field report empties the allocator's cache and collects afterwards, which leaves what the collection
+    frees in the cache. Here it is the other way round, except in the baseline.
+
+    Attributes
+    ----------
+    reversed_order : empty the cache before collecting, as the naive path does
+    """
+
+    reversed_order: bool = False
+
+    def collect(self) -> None:
+        """Collect, and give free memory back to the device."""
+        if self.reversed_order:
+            empty_cache()
+        super().collect()
+        if not self.reversed_order:
+            empty_cache()
+
+
+def empty_cache() -> None:
+    """Give the allocator's free blocks back, where there is a device."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 class Loop(ABC):

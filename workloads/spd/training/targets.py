@@ -18,9 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data.corpus import corpus_file
+from perfsweep.workloads.spd.data.corpus import DRAW_SEED, TOKENS, VECTORS, corpus_file, given_rows, load_rows
 from perfsweep.workloads.spd.data.loading import Plan, on_host
-from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS, VECTORS, given_rows, load_rows
 from perfsweep.workloads.spd.data.tokens import Rows, feature_rows, token_rows
 from perfsweep.workloads.spd.maths.local_models import load_gpt2
 from perfsweep.workloads.spd.maths.sites import Site, find_sites

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from perfsweep.workloads.spd.maths.adversarial_sources import Moments, Spread
-    from perfsweep.workloads.spd.maths.components import Operands
     from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
-    from perfsweep.workloads.spd.maths.sites import Names, Stacks
+    from perfsweep.workloads.spd.maths.sites import Names, Operands, Stacks
     from perfsweep.workloads.spd.presets import LossSpec
 
 PGD_INNER = Toggle(

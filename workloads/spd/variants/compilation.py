@@ -18,9 +18,8 @@ from perfsweep.workloads.variant import Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from perfsweep.workloads.spd.maths.components import Operands
     from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
-    from perfsweep.workloads.spd.maths.sites import Stacks
+    from perfsweep.workloads.spd.maths.sites import Operands, Stacks
 
 COMPILED_PART = {"losses": 1e-5, "gradients": 1e-4}
 COMPILED_PASS = {"losses": 1e-4, "importance_mean": 1e-4, "importance_worst": 1e-4}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from perfsweep.workloads.spd.maths.masked_passes import Moment
     from perfsweep.workloads.spd.maths.sites import Stacks
-    from perfsweep.workloads.spd.training.collector import EmptyingCollector
+    from perfsweep.workloads.spd.training.loop import EmptyingCollector
     from perfsweep.workloads.training.checkpoints import SyncWriter
 
 CHECKPOINT = shared.checkpoint(every={"witness": "background_saves"}, source="7.1")
@@ -46,7 +46,7 @@ class OtherCollections(Part):
 
     def collecting(self) -> EmptyingCollector:
         """By the policy of the level."""
-        from perfsweep.workloads.spd.training.collector import EmptyingCollector
+        from perfsweep.workloads.spd.training.loop import EmptyingCollector
         from perfsweep.workloads.training.garbage_collection import POLICIES
 
         return EmptyingCollector(**POLICIES[str(self.levels["gc"])])
@@ -57,7 +57,7 @@ class CollectedWhenFull(Part):
 
     def collecting(self) -> EmptyingCollector:
         """Never by itself."""
-        from perfsweep.workloads.spd.training.collector import EmptyingCollector
+        from perfsweep.workloads.spd.training.loop import EmptyingCollector
 
         return EmptyingCollector()
 
@@ -213,7 +213,7 @@ class DeferredMetrics(Part):
         DivergedError
             A loss is no number.
         """
-        from perfsweep.workloads.spd.training.metrics import needed
+        from perfsweep.workloads.spd.training.loop import needed
 
         terms, lower = self.unread
         named = {f"train/loss/{name}": loss for name, loss in terms.items()}
@@ -224,7 +224,7 @@ class DeferredMetrics(Part):
         """Numbers [] by one read; losses among them are numbers."""
         import torch
 
-        from perfsweep.workloads.spd.training.metrics import refuse_nan
+        from perfsweep.workloads.spd.training.loop import refuse_nan
 
         values = torch.stack([value.detach().double() for value in named.values()]).tolist()
         found = dict(zip(named, values, strict=True))

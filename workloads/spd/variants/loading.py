@@ -115,7 +115,7 @@ class SameBatches(Part):
 
     def moved(self, batches: Iterator[Loaded], start: int) -> Feed:
         """The loader ends with the batches that are kept."""
-        from perfsweep.workloads.training.kept_batches import KeptBatches, repeated
+        from perfsweep.workloads.training.loading import KeptBatches, repeated
 
         kept: KeptBatches[Loaded] = KeptBatches(lambda one: [one.values], self.counts)
         return super().moved(repeated(batches, kept), start)

@@ -14,7 +14,7 @@ from perfsweep.workloads.variant import Variant
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from perfsweep.workloads.spd.maths.divergence import Divergence
+    from perfsweep.workloads.spd.maths.losses import Divergence
     from perfsweep.workloads.spd.maths.masked_passes import Masking
     from perfsweep.workloads.spd.maths.sites import Site
 
@@ -159,7 +159,7 @@ class CachedSoftmax(Part):
 
     def distance(self, output: Tensor) -> Divergence:
         """Of a language model; vectors have no softmax."""
-        from perfsweep.workloads.spd.maths.divergence import CachedKl
+        from perfsweep.workloads.spd.maths.losses import CachedKl
 
         return super().distance(output) if self.spec.reads_vectors else CachedKl(output, self.counts)
 
@@ -176,9 +176,9 @@ class VectorDraws(Part):
 
     def build(self) -> None:
         """Before draws are made, which take it."""
-        from perfsweep.workloads.spd.kernels import uniform
+        from perfsweep.workloads.spd.kernels import native
 
-        self.fill = uniform.fill
+        self.fill = native.fill_uniform
         super().build()
 
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from perfsweep.workloads.spd.maths.masked_passes import Moment
-    from perfsweep.workloads.spd.maths.masked_products import Call
-    from perfsweep.workloads.spd.maths.wrapped_modules import Slot
+    from perfsweep.workloads.spd.maths.masked_products import Call, Slot
 
 PATCHING = Toggle(
     "patching",
@@ -63,7 +62,7 @@ class WrappedModules(Part):
 
     def patch(self) -> None:
         """Replace them until the end."""
-        from perfsweep.workloads.spd.maths.wrapped_modules import Slot, Wrapped, put
+        from perfsweep.workloads.spd.maths.masked_products import Slot, Wrapped, put
 
         self.slot = Slot()
         for site in self.sites:

@@ -19,9 +19,9 @@ from perfsweep.workloads.latentwire.data.batches import (
     epoch_order,
     epoch_windows,
     share,
+    term_weights,
 )
 from perfsweep.workloads.latentwire.data.row_layout import Row
-from perfsweep.workloads.latentwire.data.term_weights import term_weights
 from perfsweep.workloads.latentwire.presets import PAD_BYTE
 
 PAD = 9

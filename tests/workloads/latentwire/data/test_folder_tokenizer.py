@@ -10,9 +10,8 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.data import readers
-from perfsweep.workloads.latentwire.data.folder_tokenizer import read_tokenizer
 from perfsweep.workloads.latentwire.data.row_layout import Layout
-from perfsweep.workloads.latentwire.data.tokens import SYSTEM
+from perfsweep.workloads.latentwire.data.tokens import SYSTEM, read_tokenizer
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")

@@ -6,14 +6,7 @@ import math
 
 import pytest
 
-from perfsweep.workloads.latentwire.maths.answer_scores import (
-    Interval,
-    bootstrap,
-    exact_match,
-    f1,
-    normalised,
-    resolvable,
-)
+from perfsweep.workloads.latentwire.scores import Interval, bootstrap, exact_match, f1, normalised, resolvable
 
 
 @pytest.mark.parametrize(

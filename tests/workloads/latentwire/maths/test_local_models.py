@@ -17,8 +17,8 @@ from tiers import tiered
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.config_fields import INERT
+from perfsweep.workloads.latentwire.maths.frozen import check_weights, load_weights
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
-from perfsweep.workloads.latentwire.maths.local_models import check_weights, load_weights
 from perfsweep.workloads.latentwire.maths.model_config import read_shape
 from perfsweep.workloads.latentwire.presets import LMConfig, Yarn
 

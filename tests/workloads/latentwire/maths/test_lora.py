@@ -8,8 +8,8 @@ from added import BOTH, build, derivatives, distance, inputs, learn, with_values
 from torch import Tensor
 
 from perfsweep.workloads.latentwire.maths.lm import CausalLM
-from perfsweep.workloads.latentwire.maths.lora import Lora
 from perfsweep.workloads.latentwire.maths.passes import Rows
+from perfsweep.workloads.latentwire.maths.trainables import Lora
 from perfsweep.workloads.latentwire.presets import LMS, LORA_TARGETS
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from perfsweep.workloads.latentwire.data.term_weights import term_weights
+from perfsweep.workloads.latentwire.data.batches import term_weights
 from perfsweep.workloads.latentwire.maths.losses import StudentOut, cross_entropy, divergence, model_terms
 
 T, K, V = 6, 4, 11

@@ -10,8 +10,8 @@ import torch
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire import scores
 from perfsweep.workloads.latentwire.config import LatentWireConfig
-from perfsweep.workloads.latentwire.maths import answer_scores
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
@@ -89,16 +89,16 @@ def test_rows_decode_together_as_they_do_alone() -> None:
     ],
 )
 def test_answers_are_scored_as_squad_does(prediction, answers, em, f1) -> None:
-    assert answer_scores.exact_match(prediction, answers) == em
-    assert answer_scores.f1(prediction, answers) == pytest.approx(f1)
+    assert scores.exact_match(prediction, answers) == em
+    assert scores.f1(prediction, answers) == pytest.approx(f1)
 
 
 def test_an_interval_holds_its_mean_and_repeats() -> None:
     values = [0.0, 1.0, 1.0, 0.0, 1.0] * 20
-    first, second = answer_scores.bootstrap(values), answer_scores.bootstrap(values)
+    first, second = scores.bootstrap(values), scores.bootstrap(values)
     assert first == second
     assert first.low < first.mean == 0.6 < first.high
-    assert answer_scores.resolvable([0.5] * 2) > 0.5 and answer_scores.resolvable(values) < 0.25
+    assert scores.resolvable([0.5] * 2) > 0.5 and scores.resolvable(values) < 0.25
 
 
 def test_every_arm_of_every_model_is_scored(start) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiers import longer
 
+from perfsweep.workloads.probe1d.config import DICTIONARIES, GENERATED
 from perfsweep.workloads.probe1d.data import dictionary, generator, problem
-from perfsweep.workloads.probe1d.data.presets import DICTIONARIES, GENERATED
 from perfsweep.workloads.probe1d.data.problem import constants
 
 

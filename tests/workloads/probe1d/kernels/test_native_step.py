@@ -12,6 +12,7 @@ from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Constants, prior_logit, rms_scale
 from perfsweep.workloads.probe1d.maths import certify
 from perfsweep.workloads.probe1d.maths.blocks import Block, make_block
+from perfsweep.workloads.probe1d.maths.certify import SumErrors
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums, combine, scaled_gradient
 from perfsweep.workloads.probe1d.maths.newton import (
     Limits,
@@ -21,7 +22,6 @@ from perfsweep.workloads.probe1d.maths.newton import (
     torch_step,
 )
 from perfsweep.workloads.probe1d.maths.separable import binary_start
-from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 LATENTS, CLASSES, ROWS = 40, 9, 2000

@@ -21,7 +21,7 @@ def started(
     values: torch.Tensor, labels: torch.Tensor
 ) -> tuple[Block, torch.Tensor, torch.Tensor, torch.Tensor]:
     """One latent with `values` in the first rows, labels bool [N, C]: block, sum of values, start (b, w)."""
-    from perfsweep.workloads.probe1d.kernels.node_start import NodeStart
+    from perfsweep.workloads.probe1d.kernels.native import NodeStart
 
     filled = torch.arange(ROWS + 1).clamp(max=values.numel())
     x = Csr(filled, torch.zeros(values.numel(), dtype=torch.int64), values, 1)

@@ -49,7 +49,7 @@ NATIVE = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ com
 @settings(deadline=None, max_examples=60)
 @given(counted_problems(), st.sampled_from([torch.float32, torch.float64]))
 def test_counts_of_the_native_kernel_are_those_of_a_loop_over_all_rows(problem, dtype):
-    from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+    from perfsweep.workloads.probe1d.kernels.native import NativeCounts
 
     dense, multi, b, w = problem
     assert_counts(dense, multi, b, w, dtype, NativeCounts)
@@ -57,7 +57,7 @@ def test_counts_of_the_native_kernel_are_those_of_a_loop_over_all_rows(problem, 
 
 @NATIVE
 def test_one_class_a_row_is_counted_as_flags_are_whatever_the_order_of_columns():
-    from perfsweep.workloads.probe1d.kernels.native_counts import NativeCounts
+    from perfsweep.workloads.probe1d.kernels.native import NativeCounts
 
     rng = np.random.default_rng(0)
     dense = rng.normal(size=(60, 5)) * (rng.random((60, 5)) < 0.4)

@@ -11,12 +11,17 @@ import torch.nn.functional as F
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import Csr
-from perfsweep.workloads.probe1d.maths.buckets import Bucket, bucket_width, build_layout, to_csc
-from perfsweep.workloads.probe1d.maths.chunks import EventChunks, RebuiltChunks
+from perfsweep.workloads.probe1d.maths.buckets import (
+    Bucket,
+    EventChunks,
+    RebuiltChunks,
+    bucket_width,
+    build_layout,
+    to_csc,
+)
 from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, _flat_sums
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
-from perfsweep.workloads.probe1d.maths.sums_by_latent import CscEvaluator
-from perfsweep.workloads.probe1d.maths.sums_by_row import LabelFreeCsr, LabelledCsr
+from perfsweep.workloads.probe1d.maths.sums_by_row import CscEvaluator, LabelFreeCsr, LabelledCsr
 
 ROWS, PAIRS = 3, 5
 

@@ -10,9 +10,9 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from tiers import tiered
 
+from perfsweep.workloads.probe1d import oracle
 from perfsweep.workloads.probe1d.maths import certify, polish
 from perfsweep.workloads.probe1d.maths.certify import Certifier
-from perfsweep.workloads.probe1d.oracle import minimiser
 
 ROWS = {"solver": "newton"}
 LATENTS = {**ROWS, "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
@@ -27,7 +27,7 @@ ARMS = {
 NOT_CONVERGED, PENALISED = 3, 4
 EVALUATIONS = dict(zip(ARMS, (2445, 2002, 1512, 1506, 1020, 2002), strict=True))
 """Of all pairs together, at each arm."""
-SCALED = minimiser.Objective(1e-12, scaled=True)
+SCALED = oracle.Objective(1e-12, scaled=True)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,8 @@ def hard():
     """Activations, flags, names of latents, and the oracle's events, least loss and least objective."""
     dense, flags, names = hard_problem()
     x = sparse.csr_array(dense)
-    events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
-    return (
-        dense,
-        flags,
-        names,
-        events,
-        *(minimiser.minimise(events, of)[2] for of in (minimiser.LOSS, SCALED)),
-    )
+    events = oracle.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
+    return (dense, flags, names, events, *(oracle.minimise(events, of)[2] for of in (oracle.LOSS, SCALED)))
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def excess(hard, solve, write_problem):
     def judge(levels):
         workload = solve(levels, kind="counting", data=str(write_problem(dense, flags)))
         results = workload.results()
-        found = minimiser.judge(events, results["intercept"], results["coef"], SCALED)
+        found = oracle.judge(events, results["intercept"], results["coef"], SCALED)
         penalised = results["reason"] == PENALISED
         above = np.where(penalised, found.objective - least, found.loss - minimum)
         return above, results["reason"] != NOT_CONVERGED, results, found.loss
@@ -132,11 +126,11 @@ def called_converged(solve, write_problem):
     """Excess loss [L, 1] of an arm on such latents, 0 of pairs that say that they are not at the minimum."""
     dense, flags, least = told_by_large_values()
     x = sparse.csr_array(dense)
-    events = minimiser.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
+    events = oracle.Events.of(x.indptr, x.indices, x.data, x.shape[1], flags)
 
     def judge(levels):
         results = solve(levels, kind="counting", data=str(write_problem(dense, flags))).results()
-        found = minimiser.judge(events, results["intercept"], results["coef"], SCALED)
+        found = oracle.judge(events, results["intercept"], results["coef"], SCALED)
         assert (results["reason"] == 0).any()
         return np.where(results["reason"] == 0, found.loss - least[:, None], 0.0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfsweep.workloads.probe1d.maths.solution import Reason
+from perfsweep.workloads.probe1d.maths.blocks import Reason
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import torch
 from tiers import longer
 
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.probe1d import oracle
+from perfsweep.workloads.probe1d.config import GENERATED
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data import generator
-from perfsweep.workloads.probe1d.data.presets import GENERATED
 from perfsweep.workloads.probe1d.data.problem import Csr, Labels
 from perfsweep.workloads.probe1d.maths import certify, newton, polish
 from perfsweep.workloads.probe1d.maths.confusion import confusion_by_search, sort_events
 from perfsweep.workloads.probe1d.maths.derivatives import Derivatives
-from perfsweep.workloads.probe1d.oracle import minimiser
 
 BEST = {"solver": "newton", "csc_layout": "on", "active_set": "pair", "warm_start": "on", "slab_size": "all"}
 SCALED = {"solver": "late", "consistent_stop": "scaled"}
@@ -233,14 +233,14 @@ def recorded_steps(solve, monkeypatch, levels):
 def judged_events(workload):
     x, labels = workload.task.data.x, workload.task.data.labels
     dense = labels.dense(workload.task.grid, torch.bool).numpy()
-    return minimiser.Events.of(x.indptr.numpy(), x.indices.numpy(), x.values.numpy(), x.latents, dense)
+    return oracle.Events.of(x.indptr.numpy(), x.indices.numpy(), x.values.numpy(), x.latents, dense)
 
 
 def test_a_step_accepted_with_falling_slope_never_raises_the_loss(solve, monkeypatch):
     levels = {"solver": "newton", "label_free": "on", "precision": "f64", "slab_size": "all"}
     workload, seen = recorded_steps(solve, monkeypatch, levels)
     events = judged_events(workload)
-    losses = [minimiser.judge(events, b.numpy(), w.numpy()).loss for b, w, _ in seen]
+    losses = [oracle.judge(events, b.numpy(), w.numpy()).loss for b, w, _ in seen]
     checked = 0
     for number in range(1, len(seen)):
         falling = seen[number][2].numpy() <= 0
@@ -249,7 +249,7 @@ def test_a_step_accepted_with_falling_slope_never_raises_the_loss(solve, monkeyp
         checked += falling.sum()
     assert checked > 100
     final = workload.results()
-    end = minimiser.judge(events, final["intercept"].astype(float), final["coef"].astype(float)).loss
+    end = oracle.judge(events, final["intercept"].astype(float), final["coef"].astype(float)).loss
     assert (end <= losses[0] + 1e-9).all()  # parameters are stored in float32
 
 

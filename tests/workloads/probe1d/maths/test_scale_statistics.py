@@ -7,7 +7,7 @@ import torch
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.problem import SCALE_FLOOR, Csr
-from perfsweep.workloads.probe1d.maths.scale_statistics import metric_scale
+from perfsweep.workloads.probe1d.maths.levenberg_marquardt import metric_scale
 
 # Latent 0: -3 and 4; latent 1: nothing; latent 2: 1 to 21; latent 3: hardly anything.
 VALUES = [-3.0, 4.0, *range(21, 0, -1), 1e-9]

@@ -9,10 +9,10 @@ from scipy.special import expit
 
 from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.maths.buckets import WIDE_LANE, Bucket, bucket_width
+from perfsweep.workloads.probe1d.maths.certify import SumErrors
 from perfsweep.workloads.probe1d.maths.derivatives import EventSums
 from perfsweep.workloads.probe1d.maths.event_sums import EagerKernel, reduce_blocks
 from perfsweep.workloads.probe1d.maths.precision import BLOCK_EVENTS, PRECISIONS
-from perfsweep.workloads.probe1d.maths.sum_errors import SumErrors
 
 
 def events(seed, negative, spread):

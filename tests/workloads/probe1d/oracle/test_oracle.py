@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from perfsweep.workloads.probe1d.oracle import minimiser
+from perfsweep.workloads.probe1d import oracle
 
 RIDGE = 1e-8
 
@@ -25,7 +25,7 @@ def dense_loss(x, y, b, w):
 def events_of(dense, labels):
     rows, columns = np.nonzero(dense)
     indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
-    return minimiser.Events.of(indptr, columns, dense[rows, columns], dense.shape[1], labels)
+    return oracle.Events.of(indptr, columns, dense[rows, columns], dense.shape[1], labels)
 
 
 def small_cases():
@@ -47,7 +47,7 @@ CASES = list(small_cases())
 @pytest.mark.parametrize(("x", "y"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_the_loss_equals_a_loop_over_all_rows(x, y):
     events = events_of(x[:, None], y[:, None])
-    column = next(iter(minimiser.columns(events)))
+    column = next(iter(oracle.columns(events)))
     for b, w in ((-0.3, 0.7), (2.0, -1.5), (-9.0, 4.0)):
         found = float(column.objective(np.array([b]), np.array([w]))[0])
         # Forty additions in float64: 1e-10 leaves room for softplus and label term to cancel.
@@ -57,7 +57,7 @@ def test_the_loss_equals_a_loop_over_all_rows(x, y):
 @pytest.mark.parametrize(("x", "y"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_no_neighbour_of_the_minimiser_has_a_smaller_loss(x, y):
     events = events_of(x[:, None], y[:, None])
-    b, w, loss = (float(part[0, 0]) for part in minimiser.minimise(events))
+    b, w, loss = (float(part[0, 0]) for part in oracle.minimise(events))
     assert loss == pytest.approx(dense_loss(x, y, b, w), rel=1e-10, abs=1e-12)
     for db, dw in ((1e-3, 0), (-1e-3, 0), (0, 1e-3), (0, -1e-3), (1e-3, -1e-3)):
         # A flat ridge-bounded direction may gain nothing, but never more than rounding.
@@ -68,7 +68,7 @@ def test_derivatives_equal_finite_differences():
     rng = np.random.default_rng(0)
     x = rng.lognormal(size=300) * (rng.random(300) < 0.3)
     y = rng.random(300) < 0.2
-    column = next(iter(minimiser.columns(events_of(x[:, None], y[:, None]))))
+    column = next(iter(oracle.columns(events_of(x[:, None], y[:, None]))))
     step = 1e-5
 
     def loss(b, w):
@@ -93,7 +93,7 @@ def test_the_minimiser_equals_scikit_learn_where_the_pair_is_well_posed():
     dense = rng.lognormal(size=(rows, latents)) * (rng.random((rows, latents)) < 0.3)
     ids = rng.integers(0, classes, rows)
     labels = ids[:, None] == np.arange(classes)
-    b, w, _ = minimiser.minimise(events_of(dense, labels))
+    b, w, _ = oracle.minimise(events_of(dense, labels))
     for latent in range(latents):
         for label in range(classes):
             x, y = dense[:, latent], labels[:, label]
@@ -112,11 +112,11 @@ def test_the_scaled_minimiser_is_scikit_learns_of_the_standardised_latent_whatev
         (signal[:, None] - signal.mean()) / signal.std(), y
     )
     dense = np.stack([signal, 1e4 + 1e-2 * signal], 1)
-    b, w, objective = minimiser.minimise(events_of(dense, y[:, None]), minimiser.Objective(0.1, scaled=True))
+    b, w, objective = oracle.minimise(events_of(dense, y[:, None]), oracle.Objective(0.1, scaled=True))
     assert (w[:, 0] * dense.std(0)) == pytest.approx(model.coef_[0, 0], rel=1e-4)
     assert (b[:, 0] + w[:, 0] * dense.mean(0)) == pytest.approx(model.intercept_[0], abs=1e-4)
-    least = minimiser.minimise(events_of(dense, y[:, None]), minimiser.LOSS)[2]
-    judged = minimiser.judge(events_of(dense, y[:, None]), b, w, minimiser.Objective(0.1, scaled=True))
+    least = oracle.minimise(events_of(dense, y[:, None]), oracle.LOSS)[2]
+    judged = oracle.judge(events_of(dense, y[:, None]), b, w, oracle.Objective(0.1, scaled=True))
     assert judged.objective == pytest.approx(objective, rel=1e-9)
     assert (judged.loss - least).min() > 1e-4
 
@@ -124,7 +124,7 @@ def test_the_scaled_minimiser_is_scikit_learns_of_the_standardised_latent_whatev
 def test_exact_counts_and_excused_pairs_follow_the_threshold():
     x = np.array([0.0, 1.0, 2.0, 3.0])
     y = np.array([True, False, True, True])
-    verdict = minimiser.judge(events_of(x[:, None], y[:, None]), np.array([[-1.5]]), np.array([[1.0]]))
+    verdict = oracle.judge(events_of(x[:, None], y[:, None]), np.array([[-1.5]]), np.array([[1.0]]))
     assert (verdict.tp[0, 0], verdict.fp[0, 0], verdict.near[0, 0]) == (2, 0, False)
-    edge = minimiser.judge(events_of(x[:, None], y[:, None]), np.array([[-2.0]]), np.array([[1.0]]))
+    edge = oracle.judge(events_of(x[:, None], y[:, None]), np.array([[-2.0]]), np.array([[1.0]]))
     assert (edge.tp[0, 0], edge.near[0, 0]) == (1, True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from perfsweep.workloads.prover import oracle
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
 from perfsweep.workloads.prover.data.generator import generate
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.oracle import resolution
 from perfsweep.workloads.prover.variants import TOGGLES, arm
 from perfsweep.workloads.prover.variants.candidates import BLOCK
 
@@ -68,7 +68,7 @@ def test_corruptions_are_the_oracles(countries, mode, count):
         expected.append(query)
         for place, wanted in parts[mode]:
             same = [e for e in range(1, len(domain)) if domain[e] == domain[query[1 + place]]]
-            expected += resolution.corruptions(query, place, same, known, 3, kb.vocabulary.base, wanted)
+            expected += oracle.corruptions(query, place, same, known, 3, kb.vocabulary.base, wanted)
     found, sizes, _ = taken(kb, queries, "all", (), mode, count)
     assert [tuple(atom) for atom in found.tolist()] == expected
     assert int(sizes.sum()) == len(expected)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from perfsweep.workloads.native import compiler_here
-from perfsweep.workloads.prover.kernels import block_trunk
-from perfsweep.workloads.prover.kernels.block_trunk import BlockTrunk, products
+from perfsweep.workloads.prover.kernels import fused_trunk
+from perfsweep.workloads.prover.kernels.fused_trunk import BlockTrunk, products
 from perfsweep.workloads.prover.maths.policy import PolicyShape
 
 SHAPES = [
@@ -122,12 +122,12 @@ def test_threads_share_the_states_and_change_none(product):
 
 @pytest.mark.parametrize("low", [False, True])
 def test_widths_that_the_kernels_do_not_know_take_the_other_path(low):
-    assert block_trunk.block_trunk({}, PolicyShape(32, 48, 2), low) is None
+    assert fused_trunk.block_trunk({}, PolicyShape(32, 48, 2), low) is None
 
 
 def test_a_processor_without_bfloat16_takes_the_other_path(monkeypatch):
-    monkeypatch.setattr(block_trunk, "products", lambda low: ())
-    assert block_trunk.block_trunk({}, FULL, True) is None
+    monkeypatch.setattr(fused_trunk, "products", lambda low: ())
+    assert fused_trunk.block_trunk({}, FULL, True) is None
 
 
 def test_states_come_out_of_the_tables_as_the_first_layer_says(product):

@@ -17,8 +17,8 @@ from perfsweep.workloads.prover.data.knowledge import MAX_DEPTH, KnowledgeBase
 from perfsweep.workloads.prover.maths.episodes import Rows
 from perfsweep.workloads.prover.maths.packing import canonical
 from perfsweep.workloads.prover.maths.policy import PolicyShape, make_weights
-from perfsweep.workloads.prover.oracle.resolution import Resolver, mix
-from perfsweep.workloads.prover.training.imitation import as_tensor, resolver_of
+from perfsweep.workloads.prover.oracle import Resolver, mix
+from perfsweep.workloads.prover.training import as_tensor, resolver_of
 from perfsweep.workloads.prover.variants import TOGGLES, arm
 
 BASELINE = {toggle.name: toggle.levels[0].value for toggle in TOGGLES}

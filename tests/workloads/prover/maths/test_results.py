@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfsweep.workloads.prover.maths.results import EPS, FAILED, metrics, ranked, scores
-from perfsweep.workloads.prover.oracle import resolution
+from perfsweep.workloads.prover import oracle
+from perfsweep.workloads.prover.maths.episodes import EPS, FAILED, metrics, ranked, scores
 
 
 def outcome(
@@ -58,5 +58,5 @@ def test_ranks_are_the_oracles_query_by_query():
     rng = np.random.default_rng(0)
     drawn = np.round(rng.normal(size=60) * 4) / 4
     sizes = np.array([1, 20, 9, 30])
-    expected = [resolution.expected_rank(list(part)) for part in np.split(drawn, np.cumsum(sizes)[:-1])]
+    expected = [oracle.expected_rank(list(part)) for part in np.split(drawn, np.cumsum(sizes)[:-1])]
     assert ranked(outcome(list(drawn), [True] * 60), sizes).rank.tolist() == expected

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfsweep.workloads.prover import oracle
 from perfsweep.workloads.prover.maths.greedy_choice import TAU, choose
-from perfsweep.workloads.prover.oracle import resolution
 
 INF = float("inf")
 
@@ -39,7 +39,7 @@ def test_no_nan_comes_of_rows_without_successors():
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=12))
 def test_choices_are_the_oracles_unless_one_of_them_is_in_doubt(logits):
     column, log_prob, doubt = chosen(*logits)
-    right, right_log_prob, right_doubt = resolution.choose(logits)
+    right, right_log_prob, right_doubt = oracle.choose(logits)
     if not (doubt or right_doubt):
         assert column == right
         assert log_prob == pytest.approx(right_log_prob, abs=1e-5)

@@ -1,4 +1,4 @@
-"""`perfsweep.workloads.prover.oracle.resolution` at fixed points known before: proof depths, own data."""
+"""`perfsweep.workloads.prover.oracle` at fixed points known before: proof depths, own data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from perfsweep.workloads.prover import oracle
 from perfsweep.workloads.prover.data.formats import read_problem
 from perfsweep.workloads.prover.data.knowledge import KnowledgeBase
-from perfsweep.workloads.prover.oracle import resolution
-from perfsweep.workloads.prover.training.imitation import resolver_of
+from perfsweep.workloads.prover.training import resolver_of
 
 
 def stated_depths(folder: str, kb: KnowledgeBase) -> dict[tuple[int, ...], int]:
@@ -62,7 +62,7 @@ def test_the_shortest_proof_of_a_path_counts_its_edges_and_the_end(knowledge, qu
 def test_the_oracle_replaces_one_argument_by_what_is_neither_known_nor_the_query_itself():
     def drawn(count, place=0):
         known = {(1, 2, 1), (1, 4, 1), (1, 1, 2)}
-        return resolution.corruptions((1, 2, 1), place, range(6, 0, -1), known, 0, 20, count)
+        return oracle.corruptions((1, 2, 1), place, range(6, 0, -1), known, 0, 20, count)
 
     assert drawn(None) == [(1, 1, 1), (1, 3, 1), (1, 5, 1), (1, 6, 1)]
     assert drawn(None, place=1) == [(1, 2, number) for number in (2, 3, 4, 5, 6)]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfsweep.workloads.script.changes import kept
+from perfsweep.workloads.script.changes import loaders
 from perfsweep.workloads.script.watched import Watched
 
 
@@ -21,7 +21,7 @@ from perfsweep.workloads.script.watched import Watched
 def watched() -> Iterator[Watched]:
     with ExitStack() as undo:
         found = Watched(undo)
-        kept.keep_batches(SimpleNamespace(watched=found), "cached")  # type: ignore[arg-type]
+        loaders.keep_batches(SimpleNamespace(watched=found), "cached")  # type: ignore[arg-type]
         yield found
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from perfsweep.workloads.script.call_sites import CallSites
-from perfsweep.workloads.script.changes import copies, memory_format
-from perfsweep.workloads.script.changes.change import wrap
+from perfsweep.workloads.script.changes import copies, modules
+from perfsweep.workloads.script.changes.scene import wrap
 
 LAST = torch.channels_last
 
@@ -41,7 +41,7 @@ def test_images_of_a_call_are_laid_out_and_counted_and_the_rest_is_handed_on() -
     torch.manual_seed(0)
     net, images, masks, weights = Net(), torch.randn(2, 3, 5, 5), torch.rand(2, 3, 5, 5), torch.ones(2, 2)
     before = net(images, masks, weights, name="a")
-    memory_format.begin(found := scene(net), "on")
+    modules.begin_layout(found := scene(net), "on")
     after = net(images, masks=masks, weights=weights, name="a")
     assert torch.allclose(before, after, atol=1e-6)
     assert net.seen == [(False, False), (True, True)]
@@ -55,7 +55,7 @@ def test_gradients_and_momenta_lie_as_their_weights_do() -> None:
     net.head(torch.randn(2, 4)).sum().backward()
     optimiser.step()
     kept = {name: value.clone() for name, value in optimiser.state[net.conv.weight].items()}
-    memory_format.begin(scene(net, optimiser), "on")
+    modules.begin_layout(scene(net, optimiser), "on")
     weight, state = net.conv.weight, optimiser.state[net.conv.weight]
     for one in (weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]):
         assert one.is_contiguous(memory_format=LAST) and not one.is_contiguous()

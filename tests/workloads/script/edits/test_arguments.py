@@ -6,9 +6,14 @@ import ast
 
 import pytest
 
-from perfsweep.workloads.script.edits.arguments import with_arguments
 from perfsweep.workloads.script.edits.source import NoEdit, Source
-from perfsweep.workloads.script.edits.statements import after_imports, imported, inside, line_after
+from perfsweep.workloads.script.edits.statements import (
+    after_imports,
+    imported,
+    inside,
+    line_after,
+    with_arguments,
+)
 
 LOADER = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from perfsweep.workloads.script.edits.draft import Patch, unified
-from perfsweep.workloads.script.edits.own_source import line_that_reads
-from perfsweep.workloads.script.edits.patch import patch
+from perfsweep.workloads.script.edits.patch import line_that_reads, patch
 from perfsweep.workloads.script.edits.site import (
     BACK,
     COPY,

@@ -12,8 +12,8 @@ import pytest
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data import rows
-from perfsweep.workloads.spd.data.rows import given_rows
+from perfsweep.workloads.spd.data import corpus
+from perfsweep.workloads.spd.data.corpus import given_rows
 from perfsweep.workloads.spd.data.tokens import (
     BYTES_SHA256,
     HELD_OUT_SHARE,
@@ -186,8 +186,8 @@ def test_a_corpus_has_rows_for_sixty_four_iterations_at_least(
     at_least: int, wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked, made = list[Any](), checked_tokens(TOKENS, 50, "data")
-    monkeypatch.setattr(rows, "TOKENS", at_least)
-    monkeypatch.setattr(rows, "corpus_file", lambda *words: asked.extend(words) or made)
+    monkeypatch.setattr(corpus, "TOKENS", at_least)
+    monkeypatch.setattr(corpus, "corpus_file", lambda *words: asked.extend(words) or made)
     spec = TargetSpec(vocab=50)
-    rows.load_rows(SpdConfig(preset="lm_test", batch_size=3, seq_len=5), spec, tmp_path)
+    corpus.load_rows(SpdConfig(preset="lm_test", batch_size=3, seq_len=5), spec, tmp_path)
     assert asked == [spec.corpus, 50, wanted, tmp_path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfsweep.workloads.spd.kernels.uniform import WORDS, fill
+from perfsweep.workloads.spd.kernels.native import WORDS, fill_uniform
 
 pytestmark = pytest.mark.workloads
 
@@ -18,7 +18,7 @@ def both(shapes: list[tuple[int, ...]], dtype: torch.dtype, before: int = 0) -> 
         torch.rand(before, generator=generator)
         tensors = [torch.empty(shape, dtype=dtype) for shape in shapes]
         if by_kernel:
-            fill(tensors, generator)
+            fill_uniform(tensors, generator)
         else:
             for tensor in tensors:
                 tensor.uniform_(0.0, 1.0, generator=generator)

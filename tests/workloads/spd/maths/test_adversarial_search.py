@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 from perfsweep.workloads.spd.maths.adversarial_sources import split
-from perfsweep.workloads.spd.maths.components import Operands
-from perfsweep.workloads.spd.maths.divergence import SquaredError
+from perfsweep.workloads.spd.maths.losses import SquaredError
 from perfsweep.workloads.spd.maths.masked_passes import Masking, Moment
-from perfsweep.workloads.spd.maths.sites import find_sites
+from perfsweep.workloads.spd.maths.sites import Operands, find_sites
 from perfsweep.workloads.spd.maths.target import Target
 from perfsweep.workloads.spd.presets import LossSpec
 from perfsweep.workloads.spd.variants.adversary import EveryFourth, KeptSources, LargerSteps, ScheduledSteps

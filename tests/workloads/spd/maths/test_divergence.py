@@ -9,13 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from perfsweep.workloads.spd.maths.divergence import (
-    CachedKl,
-    Divergence,
-    OfConstants,
-    RecomputedKl,
-    SquaredError,
-)
+from perfsweep.workloads.spd.maths.losses import CachedKl, Divergence, OfConstants, RecomputedKl, SquaredError
 from perfsweep.workloads.spd.maths.pass_functions import constants_of
 
 HEAD = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

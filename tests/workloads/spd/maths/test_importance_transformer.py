@@ -4,7 +4,7 @@
 what it checks.
 """
 
-# Drives `importance_transformer` and `decomposition` of perfsweep.workloads.spd.maths.
+# Drives `importance` and `decomposition` of perfsweep.workloads.spd.maths.
 from __future__ import annotations
 
 import math

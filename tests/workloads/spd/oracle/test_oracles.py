@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfsweep.workloads.spd.maths.components import Operands
 from perfsweep.workloads.spd.maths.layers import Conv1D
 from perfsweep.workloads.spd.maths.masked_products import Call, SiteMask, fused, two_step
-from perfsweep.workloads.spd.maths.sites import find_sites
+from perfsweep.workloads.spd.maths.sites import Operands, find_sites
 from perfsweep.workloads.spd.maths.target import Target
-from perfsweep.workloads.spd.oracle.recovery import ci_errors
+from perfsweep.workloads.spd.oracle import ci_errors
 
 WIDTH, COUNT, VOCAB = 6, 9, 11
 

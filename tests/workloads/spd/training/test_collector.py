@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from perfsweep.workloads.spd.training import collector
+from perfsweep.workloads.spd.training import loop
 from perfsweep.workloads.spd.variants import TOGGLES, arm
 
 
@@ -26,7 +26,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("gc.collect", lambda: calls.append("collect"))
     monkeypatch.setattr("gc.freeze", lambda: calls.append("freeze"))
     monkeypatch.setattr("gc.unfreeze", lambda: calls.append("unfreeze"))
-    monkeypatch.setattr(collector, "empty_cache", lambda: calls.append("empty"))
+    monkeypatch.setattr(loop, "empty_cache", lambda: calls.append("empty"))
     return calls
 
 

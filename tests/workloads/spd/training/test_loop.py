@@ -10,8 +10,8 @@ import pytest
 import torch
 from phase_times import PhaseNames
 
+from perfsweep.workloads.spd import named_files
 from perfsweep.workloads.spd.maths.losses import learning_rate
-from perfsweep.workloads.spd.training import checkpoints
 
 SMALL: dict[str, Any] = {
     "modules": ["layers.0.attn.k", "layers.1.mlp.fc"],
@@ -47,7 +47,7 @@ def test_rows_evaluations_and_checkpoints_come_when_they_are_due(start) -> None:
     assert counts == [(1, 0, 0), (2, 0, 0), (1, 1, 0), (2, 0, 1), (1, 0, 0), (2, 1, 0)]
     assert [names.count("gc") for names in phases] == [0, 0, 1, 0, 0, 1]
     assert workload.cadence == 60  # the collector follows every tenth evaluation
-    assert (workload.counters()["evaluations"], checkpoints.read(file)["step"]) == (2, 4)
+    assert (workload.counters()["evaluations"], named_files.read(file)["step"]) == (2, 4)
 
 
 def test_an_iteration_marks_its_phases_in_their_order(start) -> None:

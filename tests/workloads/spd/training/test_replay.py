@@ -41,7 +41,7 @@ def test_single_iterations_are_replayed_from_the_naive_states(start, tmp_path) -
 def test_a_mistake_shows_in_a_replayed_iteration(start, tmp_path, monkeypatch) -> None:
     reference = replayed(start, tmp_path / "states", record_first=True)
     monkeypatch.setattr(
-        "perfsweep.workloads.spd.maths.wrapped_modules.folded", lambda x, y, site, operands, mask, unmasked: y
+        "perfsweep.workloads.spd.maths.masked_products.folded", lambda x, y, site, operands, mask, unmasked: y
     )
     arm = replayed(start, tmp_path / "states", delta="folded")
     assert ((arm["replay/0"] - reference["replay/0"]).norm() / reference["replay/0"].norm()).item() > 1e-3

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.data.corpus import corpus_file
+from perfsweep.workloads.spd.data.corpus import DRAW_SEED, TOKENS, corpus_file
 from perfsweep.workloads.spd.data.loading import Plan
-from perfsweep.workloads.spd.data.rows import DRAW_SEED, TOKENS
 from perfsweep.workloads.spd.data.tokens import feature_rows, token_rows
 from perfsweep.workloads.spd.maths.target import build, draw_values
 from perfsweep.workloads.spd.presets import PRESETS, TargetSpec

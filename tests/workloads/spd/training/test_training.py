@@ -10,8 +10,8 @@ import torch
 from gradients_apart import worst
 from tiers import longer
 
-from perfsweep.workloads.spd.training import checkpoints
-from perfsweep.workloads.spd.training.metrics import DivergedError
+from perfsweep.workloads.spd import named_files
+from perfsweep.workloads.spd.training.loop import DivergedError
 from perfsweep.workloads.spd.variants import host_work
 from perfsweep.workloads.spd.workload import COUNTED, Spd
 
@@ -145,12 +145,12 @@ def test_a_diverged_training_leaves_the_last_good_checkpoint(start, run, log_eve
     workload = start(config={**QUIET, "log_every": log_every, "save_every": 1}, metrics="deferred")
     run(workload, 2)
     file = workload.context.scratch_dir / "checkpoint.pt"
-    kept = checkpoints.read(file)["step"]
+    kept = named_files.read(file)["step"]
     with torch.no_grad():
         workload.arm.decomposition.component_parameters()[0].fill_(math.nan)
     with pytest.raises(DivergedError):
         run(workload, 1)
-    assert checkpoints.read(file)["step"] == kept == 2
+    assert named_files.read(file)["step"] == kept == 2
 
 
 def test_deferred_and_eager_metrics_log_the_same_rows(start, run) -> None:

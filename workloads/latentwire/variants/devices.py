@@ -1,4 +1,4 @@
-"""Several GPUs or processes that share a step: layers, rows, models or weights are split."""
+"""Several devices that share a step, and a device's memory: given back, or run out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,38 @@ from typing import TYPE_CHECKING, Any
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Baseline, Device, Level, Levels, Toggle
 from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.latentwire.variants.gradients import random_states, restore
 from perfsweep.workloads.latentwire.variants.part import REDUCED, Part
 from perfsweep.workloads.variant import Variant
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from perfsweep.workloads.latentwire.data.batches import Shape
+    from perfsweep.workloads.latentwire.data.batches import Piece, Shape, Window
+
+
+class ReleasedEachStep(Part):
+    """Memory goes back to the device after every step."""
+
+    def release(self, step: int) -> None:
+        """Give memory back to the device."""
+        import torch
+
+        torch.cuda.empty_cache()
+        self.counts["cache_releases"] += 1
+
+
+class ReleasedEachEpoch(ReleasedEachStep):
+    """Memory goes back to the device after the last step of an epoch."""
+
+    def release(self, step: int) -> None:
+        """Give memory back to the device, if step `step` is the last."""
+        if step % self.per_epoch == 0:
+            super().release(step)
+
+    def periods(self) -> list[int]:
+        """Steps after which something comes again."""
+        return [*super().periods(), self.per_epoch]
 
 
 class LayersSplit(Part):
@@ -142,7 +167,63 @@ _RANKS: dict[str, Any] = {
     "witness": "ranks",
 }
 
+
+class Backoff(Part):
+    """A window that does not fit is started over with pieces of half the size.
+
+    It has the same rows and the same random state; the size that worked is remembered for each width of
+    sources.
+    """
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.largest: dict[int, int] = {}
+
+    def gradients(self, window: Window) -> Tensor:
+        """Gradients of a window into the parameters; returns its terms [6]."""
+        import torch
+
+        states = random_states()
+        while True:
+            pieces = self._fitted(window.pieces)
+            try:
+                return self.all_pieces(pieces)
+            except torch.OutOfMemoryError as error:
+                self._shrink(pieces, error)
+            # Outside the handler: the traceback held the failed pass's tensors.
+            self.optimizer.zero_grad(set_to_none=True)
+            restore(states)
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+
+    def _shrink(self, pieces: list[Piece], error: Exception) -> None:
+        rows = max(len(piece) for piece in pieces)
+        if rows == 1:
+            raise ConfigError(
+                "memory ran out with a single row (micro_batch=1): use a smaller workload.preset or"
+                " grad_checkpointing=on"
+            ) from error
+        self.counts["retries"] += 1
+        for piece in pieces:
+            self.largest[piece.source.shape[1]] = rows // 2
+
+    def _fitted(self, pieces: list[Piece]) -> list[Piece]:
+        fitted = []
+        for piece in pieces:
+            size = min(self.largest.get(piece.source.shape[1], len(piece)), len(piece))
+            fitted += (
+                [piece]
+                if size >= len(piece)
+                else [piece.rows(i, i + size) for i in range(0, len(piece), size)]
+            )
+        return fitted
+
+
 VARIANTS = (
+    Variant(
+        shared.empty_cache(every={"witness": "cache_releases"}, source="Memory 4"),
+        {"step": ReleasedEachStep, "epoch": ReleasedEachEpoch},
+    ),
     Variant(
         Toggle(
             "parallel",
@@ -160,5 +241,14 @@ VARIANTS = (
             ),
         ),
         {"layer_split": LayersSplit, "ddp": RowsSplit, "model_per_gpu": ModelsSplit, "fsdp": WeightsSplit},
+    ),
+    Variant(
+        Toggle(
+            "oom",
+            (Level("die"), Level("backoff", witness="retries")),
+            "halve the piece when memory runs out",
+            "Risks",
+        ),
+        {"backoff": Backoff},
     ),
 )

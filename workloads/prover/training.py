@@ -17,7 +17,7 @@ from torch import Tensor
 
 from perfsweep.workloads.prover.data.knowledge import ATOMS, KnowledgeBase
 from perfsweep.workloads.prover.maths.policy import Policy, PolicyShape, Weights, term_tables
-from perfsweep.workloads.prover.oracle.resolution import Atom, Resolver, State
+from perfsweep.workloads.prover.oracle import Atom, Resolver, State
 
 PROOFS = 256
 LIMIT = 4

@@ -1,1 +1,0 @@
-"""Training the policy before it is evaluated."""

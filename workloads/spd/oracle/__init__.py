@@ -1,1 +1,0 @@
-"""Independent judges: nothing here imports what it judges."""
