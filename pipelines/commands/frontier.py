@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -11,7 +12,6 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display, measured
 from perfsweep.pipelines.config import validation
-from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import FrontierCommand, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
@@ -183,7 +183,7 @@ def tune(cfg: DictConfig) -> int:
 
 
 def tuned(
-    console: Console, command: TuneCommand, cfg: DictConfig, place: PresetFile | None = None
+    console: Console, command: TuneCommand, cfg: DictConfig, place: Path | None = None
 ) -> tuple[int, Levels | None]:
     """Search, verify, write the preset; the status, and the levels that fresh rounds have borne out.
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
+import yaml
 from rich.console import Console
 
-from perfsweep.pipelines.config import presets
-from perfsweep.pipelines.config.presets import PresetFile
+from perfsweep.pipelines.config import home
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
@@ -22,13 +25,14 @@ from perfsweep.pipelines.search.factors import limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.pipelines.terminal import bold, shell_line
 from perfsweep.pipelines.units import bounds_text, speed
-from perfsweep.workloads.api import Levels
+from perfsweep.workloads.api import Device, Levels
 from perfsweep.workloads.errors import ConfigError
 
 TRIES = 3
@@ -90,7 +94,7 @@ class Verification:
         command: TuneCommand,
         driver: SearchDriver,
         measure: Callable[[SweepCommand], int],
-        place: PresetFile | None = None,
+        place: Path | None = None,
     ) -> None:
         self.console, self.command, self.driver, self.measure = console, command, driver, measure
         self.tuned: Levels | None = None
@@ -246,9 +250,8 @@ class Verification:
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
         cls, _ = declared_workload(workload, searched.manifest.sweep.config)
-        place = self._place or presets.preset_file(
-            presets.preset_name(folder_name(cls, workload), device), Path(self.command.runs)
-        )
+        preset = preset_name(folder_name(cls, workload), device)
+        file, extra = (self._place, []) if self._place else preset_place(preset, Path(self.command.runs))
         self.tuned = searched.space.choices(self._levels(best))
         verdict, *reasons = findings
         facts = [
@@ -258,11 +261,12 @@ class Verification:
             f"by: {command_line()}",
             f"evidence: {Path(self.command.runs) / name}",
         ]
-        presets.write(place, self.tuned, facts)
-        self.console.print(f"preset: {place.file}", highlight=False, soft_wrap=True)
+        write_preset(file, self.tuned, facts)
+        self.console.print(f"preset: {file}", highlight=False, soft_wrap=True)
         if self._place:
             return
-        use = f"use it: {shell_line('run', f'workload={workload}')} {place.override}"
+        own = " ".join([*extra, f"toggles={file.stem}"])
+        use = f"use it: {shell_line('run', f'workload={workload}')} {own}"
         self.console.print(use, highlight=False, soft_wrap=True, markup=False)
 
     def _explained(self, best: Point, effects: Sequence[VerifiedEffect]) -> list[str]:
@@ -344,3 +348,42 @@ def _useless(effects: Sequence[VerifiedEffect], factor: Factor) -> str:
     if effect is not None and effect.outcome == Outcome.INERT.value:
         return "does nothing"
     return "costs time" if effect is not None and effect.verdict == Verdict.SLOWER.value else ""
+
+
+def preset_place(name: str, runs: Path) -> tuple[Path, list[str]]:
+    """Choose where a preset goes: a checkout's ``conf``, else ``perfsweep.yaml``'s folder or the sweeps'.
+
+    With the file comes what a command needs in addition to its name to find it there.
+    """
+    conf, extra = Path("conf"), list[str]()
+    if not (conf.is_dir() and conf.resolve() == Path(str(files("perfsweep.conf"))).resolve()):
+        own = home.conf_folder()
+        conf = runs / "conf" if own is None else own
+        extra = [shlex.quote(home.search_path(conf))] if own is None else []
+    return conf / "toggles" / f"{name}.yaml", extra
+
+
+def preset_name(workload: str, device: Device) -> str:
+    """Name a preset ``tuned-<workload>-<device>``: of a GPU its model, as they differ in what pays."""
+    model = device.name if device.type == "cuda" and device.name else device.type
+    return f"tuned-{workload}-{re.sub(r'[^a-z0-9]+', '-', model.lower()).strip('-')}"
+
+
+def write_preset(file: Path, levels: Levels, facts: Sequence[str]) -> None:
+    """Write the levels off their baseline, with what is known of them as comments.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    lines = [f"# {line}" for fact in facts for line in fact.splitlines()]
+    text = "\n".join(lines) + "\n" + yaml.safe_dump(dict(levels), default_flow_style=False, sort_keys=False)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written ({error.strerror}); what was measured stays: the same command"
+            " writes it again"
+        ) from error

@@ -17,7 +17,6 @@ from perfsweep.pipelines.commands.scripts import looking, patching
 from perfsweep.pipelines.commands.scripts.patching import TUNED, Measured
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
-from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConfig
 from perfsweep.pipelines.exits import DONE
 from perfsweep.pipelines.plan import plan
@@ -87,7 +86,7 @@ def _tuned(
         return DONE
     _name_on_request(command, cls, levels)
     command.tune = dataclasses.replace(command.tune, toggles=[], levels=levels)
-    status, tuned = frontier.tuned(console, command, cfg, PresetFile(folder / TUNED))
+    status, tuned = frontier.tuned(console, command, cfg, folder / TUNED)
     if command.dry_run or not tuned:
         if status == DONE and not command.dry_run:
             _say(console, f"{path}: no toggle makes it faster with the same results; no patch is written")
