@@ -108,11 +108,8 @@ class Verification:
         best = self.result.best
         self._account()
         if best is None:
-            self.console.print(
-                f"no feasible arm: not even the baseline: {self.driver.describe(self.driver.origin)}",
-                style="red",
-                highlight=False,
-            )
+            why = self.driver.describe(self.driver.origin)
+            self.console.print(f"no feasible arm: not even the baseline: {why}", style="red")
             return SOME_FAILED
         if best == self.driver.origin:
             return self._nothing_better()
@@ -147,7 +144,7 @@ class Verification:
         if not useless or not self.driver.grid.legal(without) or without == self.driver.origin:
             return None
         for toggle, why in useless.items():
-            self.console.print(f"\n{toggle} {why} with the others: once more without", highlight=False)
+            self.console.print(f"\n{toggle} {why} with the others: once more without")
         self.useless |= useless
         return without
 
@@ -157,11 +154,9 @@ class Verification:
         every_trial = arms * self.command.tune.rounds
         self.console.print(
             f"\nsearched {len(self.driver.observations)} of {arms} arms in {trials} timing trials;"
-            f" all of them would take {every_trial} ({trials / every_trial:.0%})",
-            highlight=False,
+            f" all of them would take {every_trial} ({trials / every_trial:.0%})"
         )
-        report = f"the search's report: {searched.folder.report_file}"
-        self.console.print(report, highlight=False, soft_wrap=True)
+        self.console.print(f"the search's report: {searched.folder.report_file}", soft_wrap=True)
 
     def _nothing_better(self) -> int:
         observations = self.driver.observations
@@ -169,29 +164,30 @@ class Verification:
         why = (
             "every other arm was ruled out" if every else "nothing that was tried is faster than the baseline"
         )
-        self.console.print(f"{why}; no preset is written", highlight=False)
+        self.console.print(f"{why}; no preset is written")
         for line in self._dropped([]):
-            self.console.print(f"- {line}", highlight=False)
+            self.console.print(f"- {line}")
         return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
         """Winner, reference and everything on in one sweep, each level of the winner left out in turn."""
-        references = {NAIVE: self._levels(self.driver.origin)}
+        references = {NAIVE: self.driver.levels(self.driver.origin)}
         left: list[str] = []
         for i, factor in enumerate(self.factors):
             without = (*best[:i], factor.start, *best[i + 1 :])
             pointless = best[i] == factor.start or without == self.driver.origin
             if pointless or not self.driver.grid.legal(without):
                 continue
-            if self._levels(without) == self._baseline(best, factor):
+            arm = self.driver.levels(without)
+            if arm == self._baseline(best, factor):
                 left.append(factor.name)
             else:
-                references[f"{factor.name} at {self._levels(without)[factor.name]}"] = self._levels(without)
+                references[f"{factor.name} at {arm[factor.name]}"] = arm
         if (everything := self._everything(best)) is not None:
-            references[ALL_ON] = self._levels(everything)
-        designs = [DesignConfig("arms", arms={TUNED: dict(self._levels(best))})]
+            references[ALL_ON] = self.driver.levels(everything)
+        designs = [DesignConfig("arms", arms={TUNED: dict(self.driver.levels(best))})]
         if left:
-            designs.append(DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left))
+            designs.append(DesignConfig("leave_one_out", best=dict(self.driver.levels(best)), toggles=left))
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
         measure = self.command.measure
         if measure.rounds < LEAST_TO_STOP:  # so few are asked for by number, and cannot end by their width
@@ -202,7 +198,7 @@ class Verification:
     def _baseline(self, best: Point, factor: Factor) -> Assignment | None:
         """The arm that leaving a toggle out gives; None where no legal arm has it at its baseline."""
         try:
-            return self.driver.sweep.space.without(self._levels(best), factor.name)
+            return self.driver.sweep.space.without(self.driver.levels(best), factor.name)
         except ConfigError:
             return None
 
@@ -229,18 +225,18 @@ class Verification:
         against = {effect.level: effect for effect in effects if effect.toggle == TUNED}
         tuned, everything = against[f"vs {NAIVE}"], against.get(f"vs {ALL_ON}")
         self.console.print(bold("\ntuned", f": {self.driver.name(best)}"))
-        self.console.print(f"against the baseline: {tuned.text}", highlight=False)
+        self.console.print(f"against the baseline: {tuned.text}")
         if everything:
-            self.console.print(f"against everything on: {everything.text}", highlight=False)
+            self.console.print(f"against everything on: {everything.text}")
         if (iterations := self.command.tune.iterations) is not None:
             by_search = f"{self.driver.describe(best)} by the search"
-            self.console.print(f"for {iterations:g} iterations: {by_search}", highlight=False)
+            self.console.print(f"for {iterations:g} iterations: {by_search}")
         for line in lines:
-            self.console.print(f"- {line}", highlight=False)
+            self.console.print(f"- {line}")
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
             open_ = tuned.verdict == Verdict.HELD_BACK
             why = "the times decide nothing" if open_ else "the comparison does not bear the search out"
-            self.console.print(f"{why}: no preset is written", style="yellow", highlight=False)
+            self.console.print(f"{why}: no preset is written", style="yellow")
             return SOME_FAILED
         self._keep(best, [f"{tuned.text} against the baseline", *lines], name)
         return status
@@ -252,7 +248,7 @@ class Verification:
         cls, _ = declared_workload(workload, searched.manifest.sweep.config)
         preset = preset_name(folder_name(cls, workload), device)
         file, extra = (self._place, []) if self._place else preset_place(preset, Path(self.command.runs))
-        self.tuned = searched.space.choices(self._levels(best))
+        self.tuned = searched.space.choices(self.driver.levels(best))
         verdict, *reasons = findings
         facts = [
             f"{workload} on {device.name or device.type}: {verdict}",
@@ -262,12 +258,12 @@ class Verification:
             f"evidence: {Path(self.command.runs) / name}",
         ]
         write_preset(file, self.tuned, facts)
-        self.console.print(f"preset: {file}", highlight=False, soft_wrap=True)
+        self.console.print(f"preset: {file}", soft_wrap=True)
         if self._place:
             return
         own = " ".join([*extra, f"toggles={file.stem}"])
         use = f"use it: {shell_line('run', f'workload={workload}')} {own}"
-        self.console.print(use, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(use, soft_wrap=True, markup=False)
 
     def _explained(self, best: Point, effects: Sequence[VerifiedEffect]) -> list[str]:
         """Why each level is in the tuned arm, and why the others are not."""
@@ -313,11 +309,6 @@ class Verification:
             cost, error, how = alone.value, math.sqrt(alone.variance), "by itself"  # it was tried no further
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
         return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) {how}{sure}"
-
-    def _levels(self, point: Point) -> Assignment:
-        levels = self.driver.grid.levels(point)
-        assert levels is not None, "only legal arms come this far"
-        return levels
 
 
 def _effects(folder: SweepFolder) -> list[VerifiedEffect]:
