@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import click
 
+from perfsweep.pipelines.commands.judge import PRECISE, Steps, TwoVersions
 from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
 from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
 from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
