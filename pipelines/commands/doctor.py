@@ -177,5 +177,5 @@ def _elsewhere(console: Console, folder: Path, cluster: ClusterConfig, numbers: 
 def _job(folder: Path, code: Path, numbers: Sequence[int]) -> Job:
     paths = [str(code.absolute()), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONSAFEPATH": "1"}
-    command = (sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(folder), *map(str, numbers))
+    command = (sys.executable, "-m", "perfsweep.pipelines.gpu_check.stages", str(folder), *map(str, numbers))
     return Job(JOB, command, folder / "log.txt", changed(os.environ, own))

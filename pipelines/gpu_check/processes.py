@@ -10,8 +10,7 @@ from typing import Any
 
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.spawn import wait
-from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import cases, measured
+from perfsweep.pipelines.gpu_check.answer import Here, Line, cases, judged, measured, needs_gpu
 from perfsweep.pipelines.trial.parent import detach, die_with_parent
 from perfsweep.pipelines.worker_process import Worker, answers, last_line
 
