@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from perfsweep.fields import refusals
-from perfsweep.pipelines.config import slice_range, tracking
+from perfsweep.pipelines.config import tracking
 from perfsweep.pipelines.config.types import COMMANDS
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError, did_you_mean
@@ -117,8 +117,6 @@ def _check(values: Any) -> None:
     names = {field.name for field in dataclasses.fields(values)}
     if "tracking" in names:
         tracking.check(values.tracking)
-    if "profile" in names:
-        slice_range.parse(values.profile.slice)
     if "cluster" in names:
         values.cluster.check()
 
