@@ -48,10 +48,10 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
         raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
         from perfsweep.pipelines.config import (
-            refusal,  # every trial imports this module, and is refused nothing
+            spelling,  # every trial imports this module, and is refused nothing
         )
 
-        raise ConfigError(refusal.sentence(_name_of(command), error)) from None
+        raise ConfigError(spelling.refusal(_name_of(command), error)) from None
     _check(values)
     return values
 
@@ -78,11 +78,11 @@ def workload_config(cls: type[Declaration], values: dict[str, Any]) -> Any:
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write 'workload.{field_name}=[{value}]'"
             ) from error
-        from perfsweep.pipelines.config import refusal
+        from perfsweep.pipelines.config import spelling
 
         declared = {one.name: one for one in dataclasses.fields(cls.Config)}.get(field_name)
         raise ConfigError(
-            refusal.wrong_type(f"workload.{field_name}", values.get(field_name), declared)
+            spelling.wrong_type(f"workload.{field_name}", values.get(field_name), declared)
         ) from error
 
 

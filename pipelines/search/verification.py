@@ -15,7 +15,7 @@ import polars as pl
 import yaml
 from rich.console import Console
 
-from perfsweep.pipelines.config import home
+from perfsweep.pipelines.config import overrides
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
@@ -348,9 +348,9 @@ def preset_place(name: str, runs: Path) -> tuple[Path, list[str]]:
     """
     conf, extra = Path("conf"), list[str]()
     if not (conf.is_dir() and conf.resolve() == Path(str(files("perfsweep.conf"))).resolve()):
-        own = home.conf_folder()
+        own = overrides.conf_folder()
         conf = runs / "conf" if own is None else own
-        extra = [shlex.quote(home.search_path(conf))] if own is None else []
+        extra = [shlex.quote(overrides.search_path(conf))] if own is None else []
     return conf / "toggles" / f"{name}.yaml", extra
 
 
