@@ -36,14 +36,8 @@ SETTLED = re.compile(r"(workload|toggles|measure|tracking|runs)[.=]")
 def profile(cfg: DictConfig) -> int:
     """Profile the arm that the configuration spells out, under ``runs/<workload>-profile``."""
     command: ProfileCommand = validation.typed(cfg, ProfileCommand)
-    single = SweepCommand(
-        workload=command.workload,
-        toggles=command.toggles,
-        measure=command.measure,
-        tracking=command.tracking,
-        runs=command.runs,
-        sweep=SweepConfig(name="profile"),
-    )
+    own = {name: value for name, value in vars(command).items() if name != "profile"}
+    single = SweepCommand(**own, sweep=SweepConfig(name="profile"))
     manifest = plan.alone(plan.single_arm(single, environment.device_facts()), single)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     text = provenance.sweep_yaml(cfg)

@@ -30,11 +30,11 @@ def examine(here: Here) -> Iterator[Line]:
         yield ranks_line(here)
 
 
-def fork_line(here: Here, modules: Sequence[str] = ()) -> Line:
-    """A child of the fork server, which has imported torch and `modules`, computes on the device."""
+def fork_line(here: Here) -> Line:
+    """A child of the fork server, which has imported torch, computes on the device."""
     answer = here.folder / "forked.json"
     answer.unlink(missing_ok=True)
-    child = ForkServer(modules).call(compute, str(answer), here.device.type)
+    child = ForkServer([]).call(compute, str(answer), here.device.type)
     ended = wait([child], LIMIT_S)
     if ended is not None or not answer.exists():
         log = answer.with_suffix(".txt")

@@ -271,7 +271,8 @@ class Verification:
         lines = []
         for factor, n in changed:
             # Without its only level the winner is the baseline, which it is compared with anyway.
-            effect = _effect_of(effects, factor) if len(changed) > 1 else _first_of(effects, TUNED)
+            only = next((effect for effect in effects if effect.toggle == TUNED), None)
+            effect = _effect_of(effects, factor) if len(changed) > 1 else only
             measured = effect.text if effect and effect.ratio is not None else ""
             worth = measured or self._guess(factor, factor.start, invert=True)
             lines.append(f"kept {factor.name}={factor.values[n]}: {worth}")
@@ -317,10 +318,6 @@ def _effects(folder: SweepFolder) -> list[VerifiedEffect]:
         VerifiedEffect(*values)
         for values in pl.read_parquet(folder.tables_dir / "effects.parquet").select(names).iter_rows()
     ]
-
-
-def _first_of(effects: Sequence[VerifiedEffect], toggle: str) -> VerifiedEffect | None:
-    return next((effect for effect in effects if effect.toggle == toggle), None)
 
 
 def _effect_of(effects: Sequence[VerifiedEffect], factor: Factor) -> VerifiedEffect | None:
