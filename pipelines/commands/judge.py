@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
@@ -63,25 +64,18 @@ to be called as none is. Rounds never end because of what the interval says: see
 class Steps(Display):
     """Shows progress without the plan, and each notice once, of comparisons that are much the same."""
 
-    def __init__(self, display: Display) -> None:
-        self._display, self._said = display, set[str]()
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._said = set[str]()
 
     def begins(self, planned: Planned, unfinished: Mapping[str, int]) -> None:
         """Say nothing of a plan that is that of every other step."""
-
-    def trials(self, planned: Planned, unfinished: Mapping[str, int]):
-        """Show a line of progress for as long as packs run."""
-        return self._display.trials(planned, unfinished)
-
-    def counts(self, text: str) -> None:
-        """Print how many jobs run and wait, and what for."""
-        self._display.counts(text)
 
     def notice(self, text: str) -> None:
         """Print a sentence that was not printed before."""
         if text not in self._said:
             self._said.add(text)
-            self._display.notice(text)
+            super().notice(text)
 
 
 @dataclass(frozen=True)
