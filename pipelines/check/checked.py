@@ -1,4 +1,4 @@
-"""One workload under the check: its trials, and what they show of its baseline and of its levels."""
+"""One workload under the check: what is planned, its trials, and what they show of baseline and levels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,15 @@ from typing import Any
 from omegaconf import DictConfig
 
 from perfsweep.pipelines.check import rules, trials
-from perfsweep.pipelines.check.check_plan import plan_check
 from perfsweep.pipelines.check.rules import Counters, Defect, Finding
 from perfsweep.pipelines.config import validation
-from perfsweep.pipelines.config.types import MeasureConfig, RunCommand
+from perfsweep.pipelines.config.types import (
+    DesignConfig,
+    MeasureConfig,
+    RunCommand,
+    SweepCommand,
+    SweepConfig,
+)
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import wait
@@ -34,6 +39,7 @@ from perfsweep.pipelines.store.records import (
     Kind,
     Manifest,
     Outcome,
+    Pack,
     SweepFolder,
     TrialSpec,
     read_evidence,
@@ -46,6 +52,10 @@ from perfsweep.workloads.user_environment import changed
 
 LATE = "did not end within"
 """How a trial is told that needed more time than it had: a slow compiler is no defect."""
+
+
+ITERATIONS = 12
+"""Of an evidence trial: enough for a mistake to show, and to let a workload's first epoch end."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +92,8 @@ class Checked:
         self._repeats = True
         self._folder, self.device = folder, device
         self._cls, _ = plan.load_workload(command.workload)
-        self._sweep = self._started(folder / "check", self.manifest)
-        self._runs = dict(self._packs())
+        sweep = self._started(folder / "check")
+        self._runs = [PackRun(sweep, self.manifest, pack) for pack in self.manifest.packs]
         self._reference = self.manifest.arm(next(iter(self.manifest.sweep.references.values())))
         self._observed: dict[str, _Observed] = {}
 
@@ -119,11 +129,7 @@ class Checked:
             return
         yield from failed
         yield from self._of_the_baseline()
-        for arm in self.manifest.arms:
-            if arm != self._reference:
-                yield from self._observe(arm)
-        for effect in self.manifest.effects:
-            yield from self._of_a_level(effect)
+        yield from self.of_levels()
         arms = [one.counters for one in self._observed.values()]
         yield from rules.host_reads(
             self.name, self._probed["reads"], self._observed[self._reference.id].counters, arms
@@ -132,7 +138,8 @@ class Checked:
     def of_levels(self) -> Iterator[Finding]:
         """Defects of the levels alone: each against its base, and nothing about the baseline itself."""
         for arm in self.manifest.arms:
-            yield from self._observe(arm)
+            if arm.id not in self._observed:
+                yield from self._observe(arm)
         for effect in self.manifest.effects:
             yield from self._of_a_level(effect)
 
@@ -142,19 +149,14 @@ class Checked:
         observed = [self._observed[arm.id].counters for arm in arms if arm.id in self._observed]
         return (observed[0] if observed else None) or {}
 
-    def _packs(self) -> Iterator[tuple[str, PackRun]]:
-        """Two packs: arms that a fork can run, and arms whose processes must be started each time."""
-        for pack in self.manifest.packs:
-            yield pack.start, PackRun(self._sweep, self.manifest, pack)
-
-    def _started(self, path: Path, manifest: Manifest) -> SweepFolder:
+    def _started(self, path: Path) -> SweepFolder:
         folder = SweepFolder(path)
         path.mkdir(parents=True)
-        folder.write_manifest(manifest)
+        folder.write_manifest(self.manifest)
         return folder
 
     def _run_of(self, arm: Arm) -> PackRun:
-        return next(run for run in self._runs.values() if arm.id in run.pack.arms)
+        return next(run for run in self._runs if arm.id in run.pack.arms)
 
     def _observe(self, arm: Arm) -> Iterator[Finding]:
         """Evidence and counters of an arm; a finding if one of them fails."""
@@ -218,7 +220,7 @@ class Checked:
 
     def _elsewhere(self, name: str) -> PackRun:
         """A pack with servers and a cache folder of its own."""
-        folder = self._started(self._folder / name, self.manifest)
+        folder = self._started(self._folder / name)
         return PackRun(folder, self.manifest, self._run_of(self._reference).pack)
 
     def _evidence_again(self, run: PackRun) -> Evidence:
@@ -291,6 +293,46 @@ class Checked:
         level = self._cls.levels_of(levels)[effect.toggle]
         moved = not rules.nothing_changes(level, "", counted, found.counters, True)
         return found.outcome is Outcome.OK and moved
+
+
+def plan_check(
+    command: RunCommand,
+    device: Device,
+    given: Iterable[str] = (),
+    toggles: Sequence[str] | None = None,
+    levels: Mapping[str, Sequence[Any]] | None = None,
+) -> Manifest:
+    """Every level against its base, each arm once; arms that need their own process in their own pack."""
+    measure = MeasureConfig(
+        rounds=1,
+        iterations=4,
+        warmup_max=6,
+        evidence_iterations=ITERATIONS,
+        counting_iterations=4,
+        timeout_s=120,
+        repeats=0,
+    )
+    names = {one.name for one in dataclasses.fields(MeasureConfig)} & {*given} - {"rounds"}
+    measure = dataclasses.replace(measure, **{name: getattr(command.measure, name) for name in names})
+    asked = {name: list(values) for name, values in (levels or {}).items()}
+    design = DesignConfig("one_at_a_time", toggles=list(toggles) if toggles else None, levels=asked)
+    sweep = SweepConfig(name="check", designs=[design])
+    whole = SweepCommand(
+        workload=command.workload, toggles=command.toggles, measure=measure, sweep=sweep, name="check"
+    )
+    whole.cluster.arms_per_pack = 10**6
+    cls, _ = plan.load_workload(command.workload)
+    if not cls.toggles:
+        return plan.single_arm(whole, device)
+    manifest = plan.make_plan(whole, device)
+    groups: dict[str, list[str]] = {}
+    for arm in manifest.arms:
+        groups.setdefault("exec" if cls.needs_exec(arm.levels) else "fork", []).append(arm.id)
+    packs = [
+        Pack(id=f"p{number:03d}", orders=(tuple(arms),), start=start)
+        for number, (start, arms) in enumerate(groups.items())
+    ]
+    return manifest.model_copy(update={"packs": tuple(packs)})
 
 
 @contextmanager

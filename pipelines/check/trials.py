@@ -141,21 +141,6 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-_READS = frozenset(
-    (
-        "item",
-        "tolist",
-        "numpy",
-        "cpu",
-        "nonzero",
-        "__float__",
-        "__int__",
-        "__bool__",
-        "__index__",
-        "__array__",
-        "__format__",
-    )
-)
 _WORDS = {
     "__float__": "float(...)",
     "__int__": "int(...)",
@@ -164,6 +149,7 @@ _WORDS = {
     "__index__": "an index",
     "__format__": "formatting a tensor",
 }
+_READS = frozenset({*_WORDS, "item", "tolist", "numpy", "cpu", "nonzero"})
 _IN_PLACE = re.compile(r"__i|__setitem__|.*[^_]_$")
 """What computes into a tensor that is there; all else that returns one in the same memory is a view of it."""
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
+from perfsweep.pipelines.commands.judge import PRECISE, Steps, TwoVersions
 from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
 from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
@@ -81,7 +80,7 @@ class Walk:
         self._candidates = tuple(others)
         self._commits = len(line)
         self._console = error_console()
-        self._said = Steps(Display(self._console))
+        self._said = Steps(self._console)
 
     def answer(self) -> BisectAnswer:
         """Look at the last commit first, and then halve what lies before it."""

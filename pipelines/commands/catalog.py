@@ -145,7 +145,7 @@ COMMANDS = Commands(
                 " anything is not committed, else where the branch began and HEAD.",
                 metavar="[BASE [HEAD]] -- workload=... [KEY=VALUE]...",
             ),
-            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
+            JSON,
             option(
                 "--environment",
                 "Compare two environments and not commits: interpreters, folders of virtual environments, or"
@@ -169,7 +169,7 @@ COMMANDS = Commands(
                 type=click.Choice(["slower", "faster", "different"]),
                 default="slower",
             ),
-            option(["as_json", "--json"], "Print a JSON object, as docs/json.md says.", is_flag=True),
+            JSON,
         ),
         Plain(
             "comment",
@@ -278,7 +278,7 @@ COMMANDS = Commands(
             "doctor",
             "check a Slurm site profile, a GPU with gpu=true, or a workload",
             "doctor:doctor",
-            of_workload="check:check",
+            of_workload="doctor:check",
             example="cluster=slurm",
         ),
         Plain(
@@ -312,7 +312,7 @@ COMMANDS = Commands(
         Plain(
             "check",
             "run a workload briefly, and say which rules it breaks",
-            "check:check",
+            "doctor:check",
             word("workload", WORKLOAD, "package.module:Class, or a name from `perfsweep list`."),
             words(
                 "values",

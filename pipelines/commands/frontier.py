@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -11,7 +12,6 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.commands.sweep import Display, measured
 from perfsweep.pipelines.config import validation
-from perfsweep.pipelines.config.presets import PresetFile
 from perfsweep.pipelines.config.types import FrontierCommand, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan import plan
@@ -27,7 +27,7 @@ from perfsweep.pipelines.search.factors import (
     take_memory,
 )
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
-from perfsweep.pipelines.search.measurements import Limits, SearchSweep
+from perfsweep.pipelines.search.measurements import SearchSweep
 from perfsweep.pipelines.search.search import explore, search, stack
 from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.pipelines.search.verification import Verification
@@ -45,7 +45,7 @@ def frontier(cfg: DictConfig) -> int:
     take_memory(command, "frontier", command.frontier.memory_gib)
     factor = _ladder(command)
     start = {factor.name: factor.values[factor.start]}
-    sweep = SearchSweep(console, command, cfg, Limits(), command.frontier.rounds, start)
+    sweep = SearchSweep(console, command, cfg, command.frontier.rounds, start)
     refuse_too_much_memory("frontier", command.measure.memory_gib, sweep.device.memory_bytes)
     grid = Grid(sweep.space, sweep.reference.levels, [_legal(sweep, factor)])
     driver = SearchDriver(console, sweep, grid)
@@ -183,7 +183,7 @@ def tune(cfg: DictConfig) -> int:
 
 
 def tuned(
-    console: Console, command: TuneCommand, cfg: DictConfig, place: PresetFile | None = None
+    console: Console, command: TuneCommand, cfg: DictConfig, place: Path | None = None
 ) -> tuple[int, Levels | None]:
     """Search, verify, write the preset; the status, and the levels that fresh rounds have borne out.
 
@@ -192,13 +192,15 @@ def tuned(
     place : of the preset; then any number of toggles is tried by themselves, and the winners are stacked
     """
     take_memory(command, "tune", command.tune.memory_gib)
-    limits = Limits(command.tune.iterations, command.tune.compile_s)
-    sweep = SearchSweep(console, command, cfg, limits, command.tune.rounds, command.tune.reference)
+    own = command.tune
+    sweep = SearchSweep(
+        console, command, cfg, own.rounds, own.reference, iterations=own.iterations, compile_s=own.compile_s
+    )
     refuse_too_much_memory("tune", command.measure.memory_gib, sweep.device.memory_bytes)
     most = None if place else factors.MOST_TOGGLES
-    planned = factors.search_factors(sweep.space, sweep.reference.levels, command.tune, most)
-    driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, planned.factors))
-    for (name, value), why in planned.left_out.items():
+    chosen, left_out = factors.search_factors(sweep.space, sweep.reference.levels, own, most)
+    driver = SearchDriver(console, sweep, Grid(sweep.space, sweep.reference.levels, chosen))
+    for (name, value), why in left_out.items():
         console.print(f"left out: {name}={value}: {why}", style="yellow")
     driver.print_space(command)
     if command.dry_run:
@@ -206,7 +208,7 @@ def tuned(
     Display(console).notices(api.prepare_tracking(command))
     with writers.locked(sweep.folder):
         limit, legal = budget(command, sweep.device.memory_bytes), driver.grid.legal
-        status = driver.run(stack(planned.factors, legal) if place else search(planned.factors, legal, limit))
+        status = driver.run(stack(chosen, legal) if place else search(chosen, legal, limit))
     if status is not None:
         return status, None
     text = provenance.sweep_yaml(cfg)

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from perfsweep.fields import default_of
 from perfsweep.pipelines import units
 from perfsweep.pipelines.config import external_workload, names
 from perfsweep.pipelines.config.validation import text_keys, workload_config
@@ -83,10 +84,7 @@ def _fields(cls: type[Declaration], own: dict[str, Any]) -> list[str]:
     """The fields of a workload's configuration with what they are unless said otherwise."""
     fields = []
     for field in dataclasses.fields(cls.Config):
-        default = (
-            field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-        )
-        value = own.get(field.name, default)
+        value = own.get(field.name, default_of(field))
         fields.append(field.name if value is dataclasses.MISSING else f"{field.name}={value}")
     return fields
 

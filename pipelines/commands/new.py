@@ -12,9 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from perfsweep.pipelines.config import home
 from perfsweep.pipelines.config.external_workload import read_mapping
 from perfsweep.pipelines.config.launcher import profile_of
+from perfsweep.pipelines.config.overrides import FILE
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.site import SiteProfile
 from perfsweep.workloads.errors import ConfigError
@@ -117,7 +117,7 @@ def _init_profile(folder: str, launcher: Path, overwrite: bool) -> int:
         SiteProfile(**fields).check()
     except ClusterError as error:
         raise ConfigError(f"{launcher}: {error}") from None
-    own = Path(folder, home.FILE)
+    own = Path(folder, FILE)
     conf = str(read_mapping(own).get("conf") or "configs") if own.is_file() else "configs"
     taken = [file.name for file in files("perfsweep.conf").joinpath("cluster").iterdir()]
     name = f"my_{launcher.stem}" if f"{launcher.stem}.yaml" in taken else launcher.stem
@@ -125,7 +125,7 @@ def _init_profile(folder: str, launcher: Path, overwrite: bool) -> int:
     values = yaml.safe_dump({"defaults": ["slurm"], **fields}, sort_keys=False, allow_unicode=True)
     texts = {str(Path(folder, conf, "cluster", f"{name}.yaml")): f"# from {launcher}\n{comments}{values}"}
     if not own.is_file():
-        texts[str(own)] = _template(f"study/{home.FILE}")
+        texts[str(own)] = _template(f"study/{FILE}")
     _write_all(texts, overwrite)
     for one, reason in left.items():
         print(f"left out: {one} ({reason})")

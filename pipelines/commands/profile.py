@@ -16,7 +16,7 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
-from perfsweep.pipelines.profiling.profiled_slice import refuse_shape
+from perfsweep.pipelines.profiling.profiled_slice import refuse_slice
 from perfsweep.pipelines.report import profile_diff, profile_tables
 from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.store.planned import declared_workload
@@ -36,14 +36,8 @@ SETTLED = re.compile(r"(workload|toggles|measure|tracking|runs)[.=]")
 def profile(cfg: DictConfig) -> int:
     """Profile the arm that the configuration spells out, under ``runs/<workload>-profile``."""
     command: ProfileCommand = validation.typed(cfg, ProfileCommand)
-    single = SweepCommand(
-        workload=command.workload,
-        toggles=command.toggles,
-        measure=command.measure,
-        tracking=command.tracking,
-        runs=command.runs,
-        sweep=SweepConfig(name="profile"),
-    )
+    own = {name: value for name, value in vars(command).items() if name != "profile"}
+    single = SweepCommand(**own, sweep=SweepConfig(name="profile"))
     manifest = plan.alone(plan.single_arm(single, environment.device_facts()), single)
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     text = provenance.sweep_yaml(cfg)
@@ -120,10 +114,10 @@ def _profiled(
 ) -> int:
     """Run the profiles asked for and show each as it ends; what is whole stays, whatever comes after."""
     console = console_here()
-    refuse_shape(options.slice, declared_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
+    refuse_slice(options.slice, declared_workload(manifest.sweep.workload, manifest.sweep.config)[0].shape)
     asked, refused = wanted(options)
-    for one in refused:
-        console.print(one.reason, style="yellow", soft_wrap=True)
+    for reason in refused:
+        console.print(reason, style="yellow", soft_wrap=True)
     place, subject = arm_folder(folder, arm), f"{arm.label} of {manifest.sweep.workload}"
     console.print(f"profiling {subject}; profiles: {place}", soft_wrap=True)
     with writers.locked(folder):
@@ -141,7 +135,7 @@ def _profiled(
 
 def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig], top: int) -> int:
     status = DONE
-    for ended in profiling.run(asked):
+    for ended in map(profiling.run, asked):
         if ended.kept is not None:
             from perfsweep.pipelines.report.pictures import memory_chart  # with what draws
 

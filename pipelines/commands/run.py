@@ -32,15 +32,7 @@ def run(cfg: DictConfig) -> int:
     """Measure one arm once in a process of its own, and print its phases."""
     command: RunCommand = validation.typed(cfg, RunCommand)
     console = console_here()
-    single = SweepCommand(
-        workload=command.workload,
-        toggles=command.toggles,
-        measure=command.measure,
-        runs=command.runs,
-        keep=command.keep,
-        keep_iterations=command.keep_iterations,
-    )
-    manifest = plan.single_arm(single, environment.device_facts())
+    manifest = plan.single_arm(SweepCommand(**vars(command)), environment.device_facts())
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
     with writers.locked(folder):

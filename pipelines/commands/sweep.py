@@ -17,7 +17,7 @@ from perfsweep.pipelines.execution import launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.measured.sweeps import Watch
-from perfsweep.pipelines.plan.demand import estimate_cost
+from perfsweep.pipelines.plan.packs import estimated_cost
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
@@ -164,8 +164,7 @@ def _show_resources(console: Console, planned: Planned, unfinished: Mapping[str,
         packs = f"{count} pack{'s' if count > 1 else ''}"
         console.print(f"{packs} with {cluster.resources(shape)}")
     progress = read_progress(planned.sweep.folder, manifest)
-    cost = estimate_cost(manifest, dict(unfinished), shapes, cluster, progress)
-    console.print(f"{cost}\n")
+    console.print(f"{estimated_cost(manifest, unfinished, shapes, cluster, progress)}\n")
 
 
 def _show_stopped(console: Console, planned: Planned) -> None:

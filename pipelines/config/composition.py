@@ -9,8 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfsweep.pipelines.config import external_workload, home, names, refusal, spelling, types
+from perfsweep.pipelines.config import external_workload, names, spelling, types
 from perfsweep.pipelines.config.external_workload import Outside
+from perfsweep.pipelines.config.overrides import FILE, of_folder, quoted
 from perfsweep.workloads import registry
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 
@@ -68,10 +69,8 @@ def _composed_from(command: str, overrides: list[str]) -> DictConfig:
         with initialize_config_module("perfsweep.conf", version_base="1.3"):
             _bound_files()
             return compose(command, overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(refusal.sentence(command, error)) from None
-    except ValueError as error:  # of a defaults list that is none
-        raise ConfigError(refusal.sentence(command, error)) from None
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # the last of a defaults list
+        raise ConfigError(spelling.refusal(command, error)) from None
     except YAMLError as error:
         raise ConfigError(external_workload.yaml_mistake(error)) from None
 
@@ -124,14 +123,14 @@ def run_hydra(command: str, arguments: Sequence[str], action: Callable[[DictConf
 def _overrides(command: str, arguments: Sequence[str]) -> list[str]:
     """Everything that Hydra is given, checked as far as names alone can be."""
     arguments = spelling.read(command, arguments)
-    own = home.overrides(types.parts(command), arguments)
+    own = of_folder(types.parts(command), arguments)
     try:
         spelling.read(command, own)
     except ConfigError as error:
-        raise ConfigError(f"{Path.cwd() / home.FILE}: {error}") from None
+        raise ConfigError(f"{Path.cwd() / FILE}: {error}") from None
     # Another search path may bring names that only Hydra knows.
     if not any(argument.startswith("hydra.searchpath") for argument in arguments):
-        names.refuse_unknown(command, [*home.overrides(names.groups(command), arguments), *arguments])
+        names.refuse_unknown(command, [*of_folder(names.groups(command), arguments), *arguments])
     from perfsweep.pipelines.config import validation  # brings Hydra along
 
     validation.register(command)
@@ -180,7 +179,7 @@ def written(text: str) -> str:
 
     if _quoted(text) != text:
         return text
-    return text if OverridesParser.create().parse_override(f"x={text}").value() == text else home.quoted(text)
+    return text if OverridesParser.create().parse_override(f"x={text}").value() == text else quoted(text)
 
 
 def _quoted(value: str) -> str:
@@ -200,7 +199,7 @@ def _quoted(value: str) -> str:
     else:
         readable = not value.startswith("-") or isinstance(read.value(), int | float)
         readable = readable and not read.is_sweep_override()
-    return value if readable else home.quoted(value)
+    return value if readable else quoted(value)
 
 
 def _quoted_items(value: str) -> str:

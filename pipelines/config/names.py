@@ -11,7 +11,8 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from perfsweep.pipelines.config import external_workload, home
+from perfsweep.pipelines.config import external_workload
+from perfsweep.pipelines.config.overrides import conf_folder, of_folder
 from perfsweep.workloads import registry
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
@@ -101,7 +102,7 @@ def is_workload(word: str) -> bool:
 
 def names_workload(command: str, typed: list[str]) -> bool:
     """Tell whether a workload is named: by what was typed, or by the current folder's ``perfsweep.yaml``."""
-    return any(text.startswith("workload=") for text in [*home.overrides(groups(command), typed), *typed])
+    return any(text.startswith("workload=") for text in [*of_folder(groups(command), typed), *typed])
 
 
 def refuse_unknown(command: str, overrides: list[str]) -> None:
@@ -140,14 +141,14 @@ def refuse_unknown_workload(name: str) -> None:
 
 def _exists(group: str, name: str) -> bool:
     """Tell whether a file of a group has this name, in a folder of the group, such as ``probe1d/demo``."""
-    own = home.conf_folder()
+    own = conf_folder()
     places = [files("perfsweep.conf"), *([own] if own else [])]
     return any(place.joinpath(group, f"{name}.yaml").is_file() for place in places)
 
 
 def _files(group: str) -> list[str]:
     """Configurations of a group: perfsweep's own, and those of the folder that perfsweep.yaml names."""
-    own = home.conf_folder()
+    own = conf_folder()
     places = [
         files("perfsweep.conf").joinpath(group),
         *([own / group] if own and (own / group).is_dir() else []),

@@ -1,6 +1,6 @@
 """The options of `perfsweep.sweep`, for editors; fields of `measure` need no prefix.
 
-Written by ``python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py``.
+Written by ``PYTHONPATH=tests/support python -m typed_options > pipelines/config/sweep_options.py``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from perfsweep.fields import refusals
-from perfsweep.pipelines.config import slice_range, tracking
+from perfsweep.pipelines.config import tracking
 from perfsweep.pipelines.config.types import COMMANDS
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError, did_you_mean
@@ -48,10 +48,10 @@ def typed(cfg: DictConfig, command: type[Command]) -> Command:
         raise ConfigError(f"{error.full_key} is missing: give it as {error.full_key}=VALUE") from None
     except OmegaConfBaseException as error:
         from perfsweep.pipelines.config import (
-            refusal,  # every trial imports this module, and is refused nothing
+            spelling,  # every trial imports this module, and is refused nothing
         )
 
-        raise ConfigError(refusal.sentence(_name_of(command), error)) from None
+        raise ConfigError(spelling.refusal(_name_of(command), error)) from None
     _check(values)
     return values
 
@@ -78,11 +78,11 @@ def workload_config(cls: type[Declaration], values: dict[str, Any]) -> Any:
             raise ConfigError(
                 f"workload.{field_name}={value} is no list: write 'workload.{field_name}=[{value}]'"
             ) from error
-        from perfsweep.pipelines.config import refusal
+        from perfsweep.pipelines.config import spelling
 
         declared = {one.name: one for one in dataclasses.fields(cls.Config)}.get(field_name)
         raise ConfigError(
-            refusal.wrong_type(f"workload.{field_name}", values.get(field_name), declared)
+            spelling.wrong_type(f"workload.{field_name}", values.get(field_name), declared)
         ) from error
 
 
@@ -117,8 +117,6 @@ def _check(values: Any) -> None:
     names = {field.name for field in dataclasses.fields(values)}
     if "tracking" in names:
         tracking.check(values.tracking)
-    if "profile" in names:
-        slice_range.parse(values.profile.slice)
     if "cluster" in names:
         values.cluster.check()
 

@@ -1,17 +1,27 @@
-"""What a GPU check says: one line for each question, and the file that keeps them."""
+"""What the stages of a GPU check are given and say: a line for each question, and the file with all lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import RecordError
+
+if TYPE_CHECKING:
+    from perfsweep.pipelines.api import Sweep
+
+ASSUMED = Device("cuda", 1, "NVIDIA H100 80GB HBM3", 80 * 2**30, (9, 0), 16, True)
+"""The GPU that is planned for where there is none."""
 
 VERSION = 1
 """Of the file's schema."""
@@ -69,6 +79,26 @@ class Here:
     def on_gpu(self) -> bool:
         """Whether what only a GPU can answer can be asked."""
         return self.device.type == "cuda"
+
+
+@cache
+def cases() -> dict[str, Any]:
+    """Read what each stage runs: values of `conf/gpu_check.yaml`, of which the code knows only the form."""
+    return yaml.safe_load(files("perfsweep.conf").joinpath("gpu_check.yaml").read_text())
+
+
+def measured(here: Here, name: str, overrides: Sequence[str]) -> Sweep:
+    """Measure a sweep on this machine and open it.
+
+    Raises
+    ------
+    PerfsweepError
+        It cannot be planned, or a pack broke off.
+    """
+    from perfsweep.pipelines import api  # brings the report's libraries along
+
+    own = (f"name={name}", f"runs={here.folder}", "cluster=local", "tracking=disabled")
+    return api.sweep(*overrides, *own)
 
 
 def judged(name: str, good: bool, text: str, **figures: float) -> Line:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from statistics import median
-from typing import Protocol
 
 import torch
 
@@ -13,7 +12,7 @@ from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.pipelines.trial.counting.counters import DeviceActivity
-from perfsweep.pipelines.trial.timing.clock import DeviceClock, EventClock
+from perfsweep.pipelines.trial.timing.clock import DeviceClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder
 from perfsweep.pipelines.trial.timing.series import Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
@@ -30,7 +29,6 @@ ITERATIONS, LAUNCHES, LAUNCH_NS = 60, 60, 50_000
 HOST_NS = 1_000_000
 WARM_NS = 1_000_000_000
 
-
 SIDE = 8192
 """Of the square matrices that are multiplied."""
 
@@ -38,29 +36,8 @@ COPIED_BYTES = 2**30
 _CALIBRATION_CYCLES = 20_000_000
 
 
-class Bench(Protocol):
-    """A device that can be kept busy for a known time."""
-
-    @property
-    def clock(self) -> EventClock:
-        """Its time lines, and the host's."""
-        ...
-
-    def launch(self, duration_ns: int) -> None:
-        """Give the device work for a while; the host goes on at once."""
-        ...
-
-    def host(self, duration_ns: int) -> None:
-        """Keep the host busy for a while."""
-        ...
-
-    def busy_ns(self, work: Callable[[], None]) -> float | None:
-        """How long the device worked for `work`; None where nothing was seen."""
-        ...
-
-
 class CudaBench:
-    """The current CUDA device: it sleeps, multiplies and copies."""
+    """The current CUDA device, kept busy for a known time: it sleeps, multiplies and copies."""
 
     def __init__(self) -> None:
         self.clock = DeviceClock("cuda")
@@ -129,7 +106,7 @@ def examine(here: Here) -> Iterator[Line]:
     yield from rate_lines(here.device.name, bench.rates())
 
 
-def lines_of(bench: Bench) -> Iterator[Line]:
+def lines_of(bench: CudaBench) -> Iterator[Line]:
     """Judge the time lines of a device."""
     for _ in range(WARM_NS // SLEEP_NS):
         bench.launch(SLEEP_NS)
@@ -138,7 +115,7 @@ def lines_of(bench: Bench) -> Iterator[Line]:
     yield host_bound_line(bench)
 
 
-def events_line(bench: Bench) -> Line:
+def events_line(bench: CudaBench) -> Line:
     """Hold the time between two events around a sleep of the device against the host's."""
     clock, host_ns, device_ns = bench.clock, 0, 0
     for _ in range(SLEEPS):
@@ -155,7 +132,7 @@ def events_line(bench: Bench) -> Line:
     return judged("events", abs(off) <= AGREEMENT, f"events against the host: {off:+.2%}", off=off)
 
 
-def device_bound_line(bench: Bench) -> Line:
+def device_bound_line(bench: CudaBench) -> Line:
     """A loop that never waits is judged, and its iterations are timed, by the device and not by launches."""
     series = _device_bound(bench)
     if region_alarm(series.judged_ns(1)) is not None:
@@ -169,7 +146,7 @@ def device_bound_line(bench: Bench) -> Line:
     return judged("device-bound loop", alarm is None and abs(off) <= AGREEMENT, text, off=off)
 
 
-def _device_bound(bench: Bench) -> Series:
+def _device_bound(bench: CudaBench) -> Series:
     recorder = Recorder(bench.clock)
     recorder.start()
     for _ in range(ITERATIONS):
@@ -180,7 +157,7 @@ def _device_bound(bench: Bench) -> Series:
     return recorder.series()
 
 
-def host_bound_line(bench: Bench) -> Line:
+def host_bound_line(bench: CudaBench) -> Line:
     """A device that rests most of the time is said to."""
 
     def loop() -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from perfsweep.pipelines.api import Comparison
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import ASSUMED, cases, measured
+from perfsweep.pipelines.gpu_check.answer import ASSUMED, Here, Line, cases, judged, measured, needs_gpu
 from perfsweep.pipelines.plan import power
 from perfsweep.pipelines.plan.plan import make_plan
 from perfsweep.pipelines.statistics.verdicts import Verdict

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfsweep.pipelines.check.check_plan import plan_check
-from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.checked import Checked, plan_check
 from perfsweep.pipelines.config.types import RunCommand
-from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import ASSUMED, cases
+from perfsweep.pipelines.gpu_check.answer import ASSUMED, Here, Line, cases, judged, needs_gpu
 from perfsweep.pipelines.plan.plan import load_workload
 from perfsweep.workloads.api import Declaration, Device, Level
 from perfsweep.workloads.errors import ConfigError

@@ -8,8 +8,7 @@ from typing import Any
 from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.answer import Here, Line, cases, judged, needs_gpu
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Outcome, SweepFolder

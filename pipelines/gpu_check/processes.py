@@ -10,8 +10,7 @@ from typing import Any
 
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.spawn import wait
-from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.gpu_check.cases import cases, measured
+from perfsweep.pipelines.gpu_check.answer import Here, Line, cases, judged, measured, needs_gpu
 from perfsweep.pipelines.trial.parent import detach, die_with_parent
 from perfsweep.pipelines.worker_process import Worker, answers, last_line
 
@@ -31,11 +30,11 @@ def examine(here: Here) -> Iterator[Line]:
         yield ranks_line(here)
 
 
-def fork_line(here: Here, modules: Sequence[str] = ()) -> Line:
-    """A child of the fork server, which has imported torch and `modules`, computes on the device."""
+def fork_line(here: Here) -> Line:
+    """A child of the fork server, which has imported torch, computes on the device."""
     answer = here.folder / "forked.json"
     answer.unlink(missing_ok=True)
-    child = ForkServer(modules).call(compute, str(answer), here.device.type)
+    child = ForkServer([]).call(compute, str(answer), here.device.type)
     ended = wait([child], LIMIT_S)
     if ended is not None or not answer.exists():
         log = answer.with_suffix(".txt")

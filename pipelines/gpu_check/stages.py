@@ -1,4 +1,8 @@
-"""The stages in their order, each a process of its own: one that hangs or dies takes no other along."""
+"""The stages in their order, each a process of its own: one that hangs or dies takes no other along.
+
+``python -m perfsweep.pipelines.gpu_check.stages FOLDER NUMBER...`` runs them as a job, and with a stage's
+function in place of the numbers that stage.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +99,7 @@ def _lines(place: Path, stage: Stage) -> Iterator[Line]:
     """Lines of the process of a stage, and one more where it did not come to its end."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    command = [sys.executable, "-m", "perfsweep.pipelines.gpu_check", str(place), stage.examine]
+    command = [sys.executable, "-m", "perfsweep.pipelines.gpu_check.stages", str(place), stage.examine]
     deadline, file = time.monotonic() + stage.limit_s, place / "log.txt"
     with file.open("w+b") as log:
         worker, late = Worker(command, {**os.environ, **gpus.BY_BUS}, log), True
@@ -115,3 +119,18 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def main(arguments: list[str]) -> int:
+    """Run stages as processes, or the questions of one; the status says only that an answer was written."""
+    folder, *rest = Path(arguments[0]), *arguments[1:]
+    if rest and not rest[0].isdigit():
+        run_stage(folder, rest[0])
+    else:
+        numbers = chosen(list(map(int, rest)))
+        check(folder, environment.device_facts(), lambda line: print(line, flush=True), numbers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,13 +1,16 @@
-"""Arms to packs: which share a pack, in which order they run, and on which nodes."""
+"""Arms to packs: which share a pack, in which order they run, on which nodes, and what that costs."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.store.records import Arm, Effect, Pack
+from perfsweep.pipelines.store.progress import Progress
+from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Pack
+from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError
 
@@ -87,3 +90,29 @@ def packs_of(
         orders = balanced_orders(list(group), measured.rounds_planned, f"{measured.seed}-{name}")
         packs.append(Pack(id=name, orders=orders, start=start))
     return tuple(packs)
+
+
+def estimated_cost(
+    manifest: Manifest,
+    unfinished: Mapping[str, int],
+    shapes: Mapping[str, Shape],
+    site: SiteProfile,
+    progress: Progress,
+) -> str:
+    """GPU-hours (pack hours without GPUs): from the trials that are there, else at most each pack's limit.
+
+    Parameters
+    ----------
+    unfinished : rounds by pack; packs without are left out
+    shapes : resources by pack
+    """
+    packs = [pack for pack in manifest.packs if unfinished.get(pack.id)]
+    unit = "GPU-hours" if any(shapes[pack.id].gpus for pack in packs) else "hours"
+    trials = [one for tries in progress.timing.values() for arms in tries.values() for one in arms.values()]
+    trial_s = median(one.record.ended - one.record.started for one in trials) if trials else None
+    limit_s, total_s = site.time_min * 60.0, 0.0
+    for pack in packs:
+        needed_s = limit_s if trial_s is None else trial_s * len(pack.arms) * unfinished[pack.id]
+        total_s += min(limit_s, needed_s) * max(1, shapes[pack.id].gpus * shapes[pack.id].nodes)
+    hours = f"{total_s / 3600:.1f} {unit}"
+    return f"at most {hours}" if trial_s is None else f"about {hours}, from the trials that are there"

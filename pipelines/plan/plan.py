@@ -55,7 +55,7 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
         cast.look([*references.values(), *(levels for effect in planned for levels in effect.arms)])
         planned, refused = cast.keep_runnable(planned, refused, made)
     named = {reference: arms.of(levels).id for reference, levels in references.items()}
-    unique = {effect.id: effect for effect in (_identified(effect, arms.of) for effect in planned)}
+    unique = {effect.id: effect for effect in (identified(effect, arms.of) for effect in planned)}
     always = list(dict.fromkeys(named.values()))
     base = arms.by_id[always[0]]
     placebos = [arms.add(placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
@@ -280,7 +280,8 @@ def _as_list(values: Any) -> list[Any]:
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
-def _identified(effect: PlannedEffect, arm_for: Any) -> Effect:
+def identified(effect: PlannedEffect, arm_for: Callable[[Assignment], Arm]) -> Effect:
+    """An effect whose arms have ids."""
     pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
     contrast = {arm_for(arm).id: weight for arm, weight in effect.contrast}
     identity = json.dumps(

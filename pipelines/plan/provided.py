@@ -80,12 +80,16 @@ class Provided:
         """The environment that a choice runs in; None for this installation."""
         return next((part for part in self._chosen(choice) if isinstance(part, Environment)), None)
 
+    def named(self, choice: Choice) -> dict[str, str]:
+        """The level of each toggle in a choice."""
+        return dict(zip(self.names, choice, strict=True))
+
     def _chosen(self, choice: Choice) -> Iterator[Part]:
-        yield from (self.parts[name][level] for name, level in zip(self.names, choice, strict=True))
+        yield from (self.parts[name][level] for name, level in self.named(choice).items())
 
     def text(self, choice: Choice) -> str:
         """A choice in words."""
-        return ", ".join(f"{name}={level}" for name, level in zip(self.names, choice, strict=True))
+        return ", ".join(f"{name}={level}" for name, level in self.named(choice).items())
 
 
 def find_provided(cls: type[Declaration], command: SweepCommand) -> Provided | None:
@@ -298,12 +302,10 @@ class Cast:
 
     def _digests(self, choice: Choice) -> dict[str, str]:
         """What tells each level's code or environment from others, by its toggle."""
-        parts = {name: self._provided.parts[name][level] for name, level in self._named(choice)}
+        named = self._provided.named(choice)
+        parts = {name: self._provided.parts[name][level] for name, level in named.items()}
         installed = self._answers[choice].installed
         return {name: one.digest if isinstance(one, Tree) else installed for name, one in parts.items()}
-
-    def _named(self, choice: Choice) -> list[tuple[str, str]]:
-        return list(zip(self._provided.names, choice, strict=True))
 
     def _digest(self, choice: Choice) -> str:
         each = list(self._digests(choice).values())
@@ -344,10 +346,9 @@ class Cast:
         return list(kept.values()), left_out
 
     def _without_effect(self, levels: Assignment, other: Assignment) -> str:
-        one, base = (self._named(self._provided.choice(arm)) for arm in (levels, other))
-        (name, level), (_, twin) = next(
-            (pair for pair in zip(one, base, strict=True) if pair[0] != pair[1]), (one[0], base[0])
-        )
+        one, base = (self._provided.named(self._provided.choice(arm)) for arm in (levels, other))
+        name = next((name for name in one if one[name] != base[name]), next(iter(one)))
+        level, twin = one[name], base[name]
         same = "the same interpreter and packages" if name == ENVIRONMENT else "the same code"
         return f"{name}={level} has {same} as {name}={twin}: it has no effect"
 
@@ -370,7 +371,7 @@ class Cast:
         code, environment = self._provided.code(choice), self._provided.environment(choice)
         found = {"installed": answer.installed, "packages": answer.packages, "keys": answer.keys}
         return Version(
-            levels=dict(self._named(choice)),
+            levels=self._provided.named(choice),
             digest=self._digest(choice),
             code=answer.code,
             config=answer.config,

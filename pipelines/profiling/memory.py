@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost, MemoryCourse, write_course
-from perfsweep.pipelines.trial.failures import Allocator, is_oom, keep_on_oom
+from perfsweep.pipelines.trial.failures import is_oom, keep_on_oom
 from perfsweep.pipelines.units import MB
 
 SNAPSHOT = "snapshot.pickle"
@@ -32,25 +32,16 @@ EVENTS = 100_000
 SHOWN_PHASES = 4
 
 
-class RecordingAllocator(Allocator, Protocol):
-    """The part of `torch.cuda.memory` that is used here."""
-
-    def _record_memory_history(self, enabled: str | None = "all", *, max_entries: int = EVENTS) -> None:
-        """Begin to remember allocations; None: stop."""
-        ...
-
-
 class Memory(Tool):
     """Records memory along the slice; on CUDA blocks know the code that asked for them, from set-up on.
 
-    Snapshots are taken after the slice and on OOM. `allocator` is None where there is no CUDA.
+    Snapshots are taken after the slice and on OOM. `allocator` is `torch.cuda.memory` unless another is
+    given, and None where there is no CUDA.
     """
 
-    def __init__(
-        self, options: ProfileConfig, folder: Path, allocator: RecordingAllocator | None = None
-    ) -> None:
+    def __init__(self, options: ProfileConfig, folder: Path, allocator: Any = None) -> None:
         super().__init__(options, folder)
-        self._allocator = allocator or _cuda()
+        self._allocator = allocator or (torch.cuda.memory if torch.cuda.is_available() else None)
         self._snapshot: dict[str, Any] = {}
         self._recorder: CourseRecorder | None = None
         self._course: MemoryCourse | None = None
@@ -134,10 +125,6 @@ def _of_course(
 
 def _mb(size: float) -> str:
     return f"{size / MB:,.1f} MB"
-
-
-def _cuda() -> RecordingAllocator | None:
-    return torch.cuda.memory if torch.cuda.is_available() else None  # type: ignore[return-value]
 
 
 def holders(snapshot: Mapping[str, Any]) -> tuple[Cost, ...]:

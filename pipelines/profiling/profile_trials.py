@@ -11,9 +11,9 @@ import difflib
 import itertools
 import shutil
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.spawn import Child, Exec, fix_imports, wait
@@ -61,14 +61,6 @@ class Ended:
     outcome: Outcome = Outcome.OK
 
 
-@dataclass(frozen=True)
-class Refused:
-    """A tool that this device or this installation cannot use."""
-
-    tool: str
-    reason: str
-
-
 def arm_called(manifest: Manifest, name: str) -> Arm:
     """The arm with this name, label or id; a unique beginning of an id will do.
 
@@ -90,8 +82,8 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     raise ConfigError(f"{what}; {hint}choose from: {', '.join(choices)}")
 
 
-def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[Refused]]:
-    """The profiles that a configuration asks for, and the tools that cannot be used here.
+def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[str]]:
+    """The profiles that a configuration asks for, and why some of its tools cannot be used here.
 
     Raises
     ------
@@ -99,14 +91,14 @@ def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[Refused]]:
         The only tool that was asked for is one of those.
     """
     asked = NAMES if config.tool == "all" else (config.tool,)
-    refused = [Refused(tool, reason) for tool in asked if (reason := refusal(tool, config.slice))]
-    if config.tool != "all" and refused:
-        raise UnsupportedHere(refused[0].reason)
-    able = [tool for tool in asked if tool not in {one.tool for one in refused}]
+    refused = {tool: reason for tool in asked if (reason := refusal(tool, config.slice))}
+    if config.tool in refused:
+        raise UnsupportedHere(refused[config.tool])
+    able = [tool for tool in asked if tool not in refused]
     variants = itertools.product(able, _each(config.hook, "on", "off"), _each(config.debug_log, "off", "on"))
     return [
         dataclasses.replace(config, tool=tool, hook=hook, debug_log=debug) for tool, hook, debug in variants
-    ], refused
+    ], list(refused.values())
 
 
 def _each(choice: str, *both: str) -> tuple[str, ...]:
@@ -147,40 +139,28 @@ class Profiling:
         """Whether the code is another than the sweep was planned with."""
         return self._code != self.manifest.sweep.code
 
-    def run(self, options: Sequence[ProfileConfig]) -> Iterator[Ended]:
-        """Each profile as it ends."""
-        for one in options:
-            yield self._run(one)
-
-    def _run(self, options: ProfileConfig) -> Ended:
+    def run(self, options: ProfileConfig) -> Ended:
+        """Run a tool; what it left before is replaced once its profile is whole."""
         place = arm_folder(self.folder, self.arm) / options.folder_name
         ended = self._trial(options, place.with_name(place.name + UNFINISHED))
         if ended.kept is None:
             return ended
-        if (
-            not ended.kept.profile.bare_ns
-        ):  # the first iteration of a process: only another process has it without the tool
-            ended = self._with_bare(ended, options)
-        if ended.kept is None:
-            return ended
+        profile, more = ended.kept.profile, dict[str, Any]()
+        if not profile.bare_ns:  # the first iteration of a process: only another one has it without the tool
+            bare = self._trial(
+                dataclasses.replace(options, tool=BARE), place.with_name(f"{BARE}{UNFINISHED}")
+            )
+            if bare.kept is None:
+                return bare
+            more["bare_ns"] = bare.kept.profile.bare_ns
+            shutil.rmtree(bare.folder, ignore_errors=True)
         if self.changed:
-            noted = ended.kept.profile.model_copy(update={"notes": (CHANGED, *ended.kept.profile.notes)})
-            write_profile(ended.folder, noted)
+            more["notes"] = (CHANGED, *profile.notes)
+        if more:
+            write_profile(ended.folder, profile.model_copy(update=more))
         shutil.rmtree(place, ignore_errors=True)
         ended.folder.replace(place)
         return Ended(options, place, read_profile(place))
-
-    def _with_bare(self, ended: Ended, options: ProfileConfig) -> Ended:
-        """The profile with the time of a process that did the same without the tool."""
-        bare_folder = ended.folder.with_name(f"{BARE}{UNFINISHED}")
-        bare = self._trial(dataclasses.replace(options, tool=BARE), bare_folder)
-        if bare.kept is None or ended.kept is None:
-            return bare
-        write_profile(
-            ended.folder, ended.kept.profile.model_copy(update={"bare_ns": bare.kept.profile.bare_ns})
-        )
-        shutil.rmtree(bare_folder, ignore_errors=True)
-        return Ended(options, ended.folder, read_profile(ended.folder))
 
     def _trial(self, options: ProfileConfig, folder: Path) -> Ended:
         shutil.rmtree(folder, ignore_errors=True)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.validation import workload_config
-from perfsweep.pipelines.profiling.profiled_slice import Situation, Slice, resolve
+from perfsweep.pipelines.profiling.profiled_slice import Slice, resolve
 from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tick, Tool, make
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
-from perfsweep.pipelines.store.records import Outcome, TrialRecord, write_record, write_status
+from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, write_record, write_status
 from perfsweep.pipelines.trial import scratch
 from perfsweep.pipelines.trial.failures import classify
 from perfsweep.pipelines.trial.parent import by_itself, detach
@@ -59,10 +59,14 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
     kept = folder if rank == 0 else folder / "scratch" / f"profile{rank}"
     kept.mkdir(parents=True, exist_ok=True)
     tool = make(spec.options, kept)
-    own, debugging = with_debug_log(cls, spec)
-    with tool.around(), debugging(kept) as logged, set_up(own, folder, rank) as scene:
+    own, debugging = spec.trial, nullcontext()
+    if spec.options.debug_log != "off":
+        own, by_workload = at_debug(cls, spec.trial)
+        debugging = _debugging(kept, by_workload)
+    with tool.around(), debugging as logged, set_up(own, folder, rank) as scene:
         refuse_other_processes(scene.workload)
-        chosen = slice_of(spec, cls, tool, scene.workload.cadence)
+        cadence, iterations = scene.workload.cadence, spec.trial.timed_iterations
+        chosen = resolve(spec.options, tool.samples, cls.shape, cadence, iterations)
         with _warmed_up(scene, own, folder, chosen):
             write_status(folder, "profiling")
             repeated = Repeated(scene, chosen, tool, spec)
@@ -86,15 +90,6 @@ def refuse_other_processes(workload: Workload) -> None:
             "its work is done in other processes, where a profiler of this one sees nothing; write a profiler"
             " into the command"
         )
-
-
-def slice_of(spec: ProfileSpec, cls: type[Workload], tool: Tool, cadence: int) -> Slice:
-    """The slice that the options mean for this workload."""
-    options = spec.options
-    here = Situation(
-        cls.shape, cadence, options.wait + options.warmup, options.active, spec.trial.timed_iterations
-    )
-    return resolve(options.slice, tool.samples, here)
 
 
 @contextmanager
@@ -289,18 +284,13 @@ def phase_totals(series: Series | None) -> dict[str, float]:
     return {**found, **{name: float(times.sum()) for name, times in whole.items()}}
 
 
-def with_debug_log(
-    cls: type[Workload], spec: ProfileSpec
-) -> tuple[Any, Callable[[Path], AbstractContextManager[DebugLog | None]]]:
-    """What the trial is told and how its log is kept, at level DEBUG where the options ask for it."""
-    trial = spec.trial
-    if spec.options.debug_log == "off":
-        return trial, lambda folder: nullcontext()
-    has_field = DEBUG_FIELD in {field.name for field in dataclasses.fields(cls.Config)}
-    if has_field:
-        trial = dataclasses.replace(trial, config={**trial.config, DEBUG_FIELD: True})
-        workload_config(cls, trial.config)
-    return trial, lambda folder: _debugging(folder, has_field)
+def at_debug(cls: type[Workload], trial: TrialSpec) -> tuple[TrialSpec, bool]:
+    """What the trial is told at level DEBUG, and whether the workload has a field for it."""
+    if DEBUG_FIELD not in {field.name for field in dataclasses.fields(cls.Config)}:
+        return trial, False
+    trial = dataclasses.replace(trial, config={**trial.config, DEBUG_FIELD: True})
+    workload_config(cls, trial.config)
+    return trial, True
 
 
 class DebugLog(logging.FileHandler):

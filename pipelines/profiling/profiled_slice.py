@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from perfsweep.pipelines.config.slice_range import parse
+from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.workloads.errors import ConfigError
+
+NAMES = ("auto", "step", "job", "first")
+
+Shape = Literal["steps", "job"]
 
 
 @dataclass(frozen=True)
@@ -38,56 +43,68 @@ class Slice:
         return dataclasses.replace(self, start=0)
 
 
-@dataclass(frozen=True)
-class Situation:
-    """What a slice is chosen for: a workload's shape and cadence, and the options on lengths of slices.
-
-    `lead` is the number of iterations that profilers may want to see before the slice, `active` the length of
-    a short slice, `iterations` that of one which sampling needs.
-    """
-
-    shape: Literal["steps", "job"]
-    cadence: int
-    lead: int
-    active: int
-    iterations: int
-
-
-def refuse_shape(text: str, shape: Literal["steps", "job"]) -> None:
-    """Refuse a whole job of what is none.
+def parse(text: str) -> tuple[int, int] | str:
+    """Read `profile.slice`: a range of iterations, or a name.
 
     Raises
     ------
     ConfigError
-        The workload never ends.
+        It is neither.
     """
-    if text == "job" and shape == "steps":
+    if text in NAMES:
+        return text
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None:
+        raise ConfigError(
+            f"profile.slice={text} is unknown; choose from: {', '.join(NAMES)}, or a range of iterations such"
+            " as 10:40"
+        )
+    start, end = int(match[1]), int(match[2])
+    if end <= start:
+        raise ConfigError(
+            f"profile.slice={text} is empty: a range ends after its first iteration, as 10:40 does"
+        )
+    return start, end
+
+
+def refuse_slice(text: str, shape: Shape) -> None:
+    """Refuse what is no slice, and a whole job of what is none.
+
+    Raises
+    ------
+    ConfigError
+        There is no such slice, or the workload never ends.
+    """
+    if parse(text) == "job" and shape == "steps":
         raise ConfigError(
             "profile.slice=job: this workload trains for ever; choose step, first, or a range such as 10:40"
         )
 
 
-def resolve(text: str, samples: bool, here: Situation) -> Slice:
-    """The slice that `text` means; `samples` says that the profiler needs many iterations to see anything.
+def resolve(options: ProfileConfig, samples: bool, shape: Shape, cadence: int, iterations: int) -> Slice:
+    """The slice that the options mean for a workload.
+
+    Parameters
+    ----------
+    samples : whether the profiler needs many iterations to see anything
+    iterations : of a slice for such a profiler, at least
 
     Raises
     ------
     ConfigError
         The workload has no such slice.
     """
-    wanted = parse(text)
-    refuse_shape(text, here.shape)
+    refuse_slice(options.slice, shape)
+    wanted, lead = parse(options.slice), options.wait + options.warmup
     if isinstance(wanted, tuple):
         return Slice(wanted[0], wanted[1] - wanted[0])
     match wanted:
         case "first":
             return Slice(0, 1, cold=True)
         case "step":
-            return Slice(here.lead, 1, movable=True)
+            return Slice(lead, 1, movable=True)
         case "job":
             return Slice(0, None)
     if not samples:
-        return Slice(here.lead, here.active, movable=True)
-    if here.shape == "job":
-        return Slice(0, None)
-    return Slice(0, math.ceil(here.iterations / here.cadence) * here.cadence)
+        return Slice(lead, options.active, movable=True)
+    return Slice(0, None if shape == "job" else math.ceil(iterations / cadence) * cadence)

@@ -220,25 +220,9 @@ def _shortest_s(work: Any, clock: HostClock, times: int = 5) -> float:
 
 
 _GATHERS = frozenset({"index", "index_select", "gather", "embedding", "take", "take_along_dim"})
+_SCATTERING = ("index_put", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy")
 _SCATTERS = frozenset(
-    {
-        "index_put",
-        "index_put_",
-        "_index_put_impl_",
-        "scatter",
-        "scatter_",
-        "scatter_add",
-        "scatter_add_",
-        "index_add",
-    }
-    | {
-        "index_add_",
-        "index_copy",
-        "index_copy_",
-        "scatter_reduce",
-        "scatter_reduce_",
-        "embedding_dense_backward",
-    }
+    {"_index_put_impl_", "embedding_dense_backward", *_SCATTERING, *(f"{name}_" for name in _SCATTERING)}
 )
 _ALLOCATES = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted", "set_"}

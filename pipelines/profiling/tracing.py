@@ -57,7 +57,8 @@ class Tracing(Tool):
         if self._table:
             return  # the files show one repetition
         found.export_chrome_trace(str(self.folder / TRACE))
-        self._table = averages.table(sort_by=_sorted_by(), row_limit=ROWS, max_name_column_width=NAME_WIDTH)
+        by = f"self_{'cuda' if torch.cuda.is_available() else 'cpu'}_time_total"
+        self._table = averages.table(sort_by=by, row_limit=ROWS, max_name_column_width=NAME_WIDTH)
         (self.folder / TABLE).write_text(self._table)
 
     def finish(self, measured: Measured) -> Findings:
@@ -75,10 +76,6 @@ class Steps:
         self._done += 1
         if self._done != self._total:
             self._found.step()
-
-
-def _sorted_by() -> str:
-    return "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
 
 
 def costs(averages: Iterable[Any]) -> Iterator[Cost]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.wandb_settings import guarded
+from perfsweep.pipelines.config.tracking import guarded
 from perfsweep.pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,

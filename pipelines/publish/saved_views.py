@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.config.tracking import guarded, own_environment
 from perfsweep.pipelines.publish.server import address, key_may_go_to, probe
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.config.tracking import guarded, own_environment
 from perfsweep.pipelines.locks import holding, own_folder
 from perfsweep.pipelines.publish.content import RunContent
 from perfsweep.pipelines.publish.offline import published_before, write_offline

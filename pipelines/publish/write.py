@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
-from perfsweep.pipelines.config.wandb_settings import settings, settings_of
+from perfsweep.pipelines.config.tracking import settings, settings_of
 from perfsweep.pipelines.publish.content import RunContent, Segment
 from perfsweep.workloads.errors import RecordError
 

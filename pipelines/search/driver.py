@@ -11,12 +11,12 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import TuneCommand
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.search.factors import Grid, limit_words
-from perfsweep.pipelines.search.measurements import Candidate, PackBroke, SearchSweep
+from perfsweep.pipelines.search.measurements import PackBroke, SearchSweep
 from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
 from perfsweep.pipelines.search.surrogate import Point
 from perfsweep.pipelines.statistics.verdicts import verdict_word
@@ -51,9 +51,9 @@ class SearchDriver:
         what = f": workload {sweep.workload}, {number} arms from {self.sweep.reference.label}"
         self.console.print(bold(sweep.name, what))
         for name in names:
-            self.console.print(f"  {name}", highlight=False)
-        self.console.print(f"limits: {'; '.join(limit_words(command))}", highlight=False)
-        self.console.print(f"records: {self.sweep.folder.path}\n", highlight=False, soft_wrap=True)
+            self.console.print(f"  {name}")
+        self.console.print(f"limits: {'; '.join(limit_words(command))}")
+        self.console.print(f"records: {self.sweep.folder.path}\n", soft_wrap=True)
 
     def run(self, proposals: Any) -> int | None:
         """Measure until the search has its result; a status where it ended before.
@@ -84,18 +84,18 @@ class SearchDriver:
         """Print why a search stopped before its result; the status of the command."""
         folder = str(self.sweep.folder.path)
         if isinstance(end, PackBroke):
-            self.console.print(str(end), style="red", highlight=False)
+            self.console.print(str(end), style="red")
             return SOME_FAILED
         if isinstance(end, Held):
-            self.console.print(f"nothing more will happen by itself: {end}", style="yellow", highlight=False)
+            self.console.print(f"nothing more will happen by itself: {end}", style="yellow")
             back = progress_display.how_to_come_back(folder)
-            self.console.print(back, highlight=False, soft_wrap=True)
+            self.console.print(back, soft_wrap=True)
             return ATTENTION
         if self.sweep.where.remote:
             progress_display.detach(self.console, folder, self.sweep.cancel_jobs)
         else:
             stopped = f"\nstopped; finished rounds are kept in {folder}"
-            self.console.print(stopped, highlight=False, soft_wrap=True)
+            self.console.print(stopped, soft_wrap=True)
         return INTERRUPTED
 
     def measure(self, proposal: Proposal) -> None:
@@ -107,7 +107,7 @@ class SearchDriver:
         count = len(new) or len(known)
         self.console.print(bold(proposal.name, f": {count} {'arm' if count == 1 else 'arms'}{suffix}"))
         self.sweep.measure([self.candidate(proposal, point) for point in proposal.points])
-        self._arms |= {point: self.sweep.arm(self._levels(point)) for point in proposal.points}
+        self._arms |= {point: self.sweep.arm(self.levels(point)) for point in proposal.points}
         self.refresh()
         for point in new:
             self._print_arm(point)
@@ -119,17 +119,18 @@ class SearchDriver:
             point: observations[arm] for point, arm in self._arms.items() if arm in observations
         }
 
-    def candidate(self, proposal: Proposal, point: Point) -> Candidate:
+    def candidate(self, proposal: Proposal, point: Point) -> PlannedEffect:
         """An arm of a proposal, as the sweep and its report call it."""
-        start, levels = proposal.base or self.origin, self._levels(point)
-        base = self._levels(proposal.base) if proposal.base else self.sweep.reference.levels
+        start, levels = proposal.base or self.origin, self.levels(point)
+        base = self.levels(proposal.base) if proposal.base else dict(self.sweep.reference.levels)
+        pairs = ((levels, base),)
         design = DESIGNS.get(proposal.name, "arms")
         changed = [factor for factor, n, m in zip(self.grid.factors, point, start, strict=True) if n != m]
         if design != "arms" and len(changed) == 1:
             name = changed[0].name
-            return Candidate(levels, base, design, name, str(levels[name]))
+            return PlannedEffect(design, name, str(levels[name]), pairs, "naive")
         against = "vs naive" if base == self.sweep.reference.levels else "vs the best so far"
-        return Candidate(levels, base, "arms", self.sweep.space.label(levels), against)
+        return PlannedEffect("arms", self.sweep.space.label(levels), against, pairs, "naive")
 
     def name(self, point: Point) -> str:
         """The levels of an arm that differ from the baseline's."""
@@ -158,14 +159,14 @@ class SearchDriver:
             best = min(costs, key=lambda point: costs[point])
             learnt = f"of {len(self.observations)} arms the best is {self.name(best)}: {self.describe(best)}"
             learnt += ", not verified"
-        self.console.print(f"learnt so far: {learnt}", highlight=False)
+        self.console.print(f"learnt so far: {learnt}")
         for point, one in self.observations.items():
             if one.value is None:
                 self._print_arm(point)
         self.console.print("The same command continues where it stopped.")
 
     def _print_arm(self, point: Point) -> None:
-        self.console.print(f"  {self.name(point)}: {self.describe(point)}", highlight=False)
+        self.console.print(f"  {self.name(point)}: {self.describe(point)}")
 
     def write_report(self) -> None:
         """Tables and page of the search, from whatever is there."""
@@ -175,9 +176,10 @@ class SearchDriver:
         api.Sweep(folder, manifest).report()
         done = publishing.publish(folder)
         if done.notice or done.warning:
-            self.console.print(published_line(done, folder), style="yellow", highlight=False, soft_wrap=True)
+            self.console.print(published_line(done, folder), style="yellow", soft_wrap=True)
 
-    def _levels(self, point: Point) -> Assignment:
+    def levels(self, point: Point) -> Assignment:
+        """The arm of a legal point."""
         levels = self.grid.levels(point)
         assert levels is not None, "searches ask for legal arms only"
         return levels

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConfig
@@ -18,14 +17,6 @@ from perfsweep.workloads.errors import ConfigError
 
 MOST_TOGGLES = 8
 ORDER = (Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC)
-
-
-@dataclass(frozen=True)
-class SearchFactors:
-    """The factors of a search, and the levels that never enter it, each with the reason."""
-
-    factors: tuple[Factor, ...]
-    left_out: Mapping[tuple[str, LevelValue], str]
 
 
 class Grid:
@@ -68,8 +59,10 @@ class Grid:
 
 def search_factors(
     space: Space, reference: Levels, tune: TuneConfig, most: int | None = MOST_TOGGLES
-) -> SearchFactors:
+) -> tuple[tuple[Factor, ...], dict[tuple[str, LevelValue], str]]:
     """The factors that the configuration of a search names; `most` of them, None: any number.
+
+    With them come the levels that never enter the search, each with the reason.
 
     Raises
     ------
@@ -96,7 +89,7 @@ def search_factors(
     if not factors:
         reasons = "; ".join(f"{name}={value}: {why}" for (name, value), why in left_out.items())
         raise ConfigError(f"the limits leave nothing to search: {reasons}")
-    return SearchFactors(tuple(factors), left_out)
+    return tuple(factors), left_out
 
 
 def _levels(space: Space, reference: Levels, name: str, tune: TuneConfig) -> list[LevelValue]:

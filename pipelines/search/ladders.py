@@ -21,6 +21,8 @@ MEMORY_SLACK = 1.1
 """Sizes predicted to need more than this share of the budget are not tried."""
 TIE_LEAST, TIE_MOST = math.log(1.01), math.log(1.03)
 """Sizes closer than their error are equal, within these bounds, and the smaller one is taken."""
+MOST_POWERS = 20
+"""Of two that a ladder without an end has."""
 COARSE_SIZES = 5
 """Sizes, about, that a first look at a long ladder takes."""
 
@@ -78,7 +80,7 @@ class LadderResult:
     skipped: Mapping[int, float] = field(default_factory=dict)
 
 
-def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[int]:
+def sizes_of(toggle: Toggle, given: Sequence[int] = ()) -> list[int]:
     """The sizes of a toggle as a ladder: those given, or powers of two over its numbers and declared sizes.
 
     Raises
@@ -97,15 +99,15 @@ def sizes_of(toggle: Toggle, given: Sequence[int] = (), most: int = 20) -> list[
         raise ConfigError(
             f"{toggle.name} is no ladder: it has no range of sizes; its levels are: {toggle.choices}"
         )
-    return sorted({*declared, *_powers_of_two(toggle.numbers, most)})
+    return sorted({*declared, *_powers_of_two(toggle.numbers)})
 
 
-def _powers_of_two(numbers: Numbers | None, most: int) -> list[int]:
+def _powers_of_two(numbers: Numbers | None) -> list[int]:
     if numbers is None:
         return []
     low, high = max(1, int(numbers.low)), numbers.high or math.inf
     first = math.ceil(math.log2(low))
-    return [2**power for power in range(first, first + most) if 2**power <= high]
+    return [2**power for power in range(first, first + MOST_POWERS) if 2**power <= high]
 
 
 def _size(toggle: Toggle, given: LevelValue) -> int:

@@ -7,10 +7,7 @@ search, started again, comes to where it was.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +27,7 @@ from perfsweep.pipelines.execution import executor_choice, launch, missing_trial
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.plan.packs import balanced_orders
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.report import progress_display
@@ -40,7 +37,7 @@ from perfsweep.pipelines.store import provenance
 from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Outcome, Pack, SweepFolder, read_evidence
+from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, Pack, SweepFolder, read_evidence
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.errors import PerfsweepError
@@ -50,65 +47,53 @@ class PackBroke(PerfsweepError):
     """A pack of a search ended before it had measured what it was to measure."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """An arm that a search proposes: levels, its base, and how the report calls the comparison."""
+class SearchSweep:
+    """The sweep of a search: it grows with every proposal.
 
-    levels: Assignment
-    base: Assignment
-    design: str
-    toggle: str
-    level: str
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What rules an arm out, and what its cost is made of; None: no such limit.
-
-    Attributes
+    Parameters
     ----------
+    rounds : of each arm
+    reference : levels of the baseline
     iterations : of the baseline, over whose work set-up and compiling are to pay off; None: only the time per
         unit counts
-    compile_s : seconds of compiling, with nothing compiled yet
+    compile_s : seconds of compiling that an arm may take, with nothing compiled yet; None: any
     """
-
-    iterations: float | None = None
-    compile_s: float | None = None
-
-
-class SearchSweep:
-    """The sweep of a search: it grows with every proposal."""
 
     def __init__(
         self,
         console: Console,
         command: SweepCommand,
         cfg: DictConfig,
-        limits: Limits,
         rounds: int,
         reference: Mapping[str, Any],
+        iterations: float | None = None,
+        compile_s: float | None = None,
     ) -> None:
-        self._console, self._command, self._limits = console, command, limits
+        self._console, self._command = console, command
+        self._iterations, self._compile_s = iterations, compile_s
         self._config_text = provenance.sweep_yaml(cfg)
         self.where = executor_choice.choose(command.cluster)
         if self.where.line:
-            console.print(self.where.line, style="yellow", highlight=False)
+            console.print(self.where.line, style="yellow")
         command.cluster.executor = self.where.executor
         self.device = executor_choice.planning_device(command.cluster, self.where, environment.device_facts())
-        fixed: dict[str, Any] = {"rounds": rounds, "precision": None, "budget_s": None}
-        fixed |= {
-            "placebo": 0,
-            "repeats": 0,
-            "timed_parity": False,
-            "stall": False,
-            "target": None,
-        }  # the winner is compared in a sweep
-        self._planned = dataclasses.replace(command, measure=dataclasses.replace(command.measure, **fixed))
-        self.space, self.manifest = _alone(self._planned, self.device, reference)
+        measure = dataclasses.replace(
+            command.measure,
+            rounds=rounds,
+            precision=None,
+            budget_s=None,
+            placebo=0,  # from here on: the winner is compared in a sweep
+            repeats=0,
+            timed_parity=False,
+            stall=False,
+            target=None,
+        )
+        planned = dataclasses.replace(command, measure=measure)
+        self.space, self.manifest = _alone(planned, self.device, reference)
         self.folder = SweepFolder(Path(command.runs) / self.manifest.sweep.name)
         self.reference = self.manifest.arms[0]
 
-    def measure(self, candidates: Sequence[Candidate]) -> None:
+    def measure(self, candidates: Sequence[PlannedEffect]) -> None:
         """Add candidates to the sweep and measure what is missing of them.
 
         Raises
@@ -127,18 +112,10 @@ class SearchSweep:
         submitted.refuse_other_plan(self.folder, self.manifest)
         launch.prepare(self.folder, self.manifest, self._config_text)
         retry = tuple(self._command.retry)
-        with progress_display.live(
-            self._console, self.manifest, trials_ahead(self._rest(packs), todo)
-        ) as progress:
+        ahead, cluster = trials_ahead(self._rest(packs), todo), self._command.cluster
+        with progress_display.live(self._console, self.manifest, ahead) as progress:
             broken = launch.launch(
-                self.folder,
-                self.manifest,
-                packs,
-                self._command.cluster,
-                self.device,
-                retry,
-                progress,
-                self._say,
+                self.folder, self.manifest, packs, cluster, self.device, retry, progress, self._say
             )
         for pack, log in broken.items():
             raise PackBroke(
@@ -163,9 +140,9 @@ class SearchSweep:
         records = ArmRecords(progress, self.manifest.packs, sound.left_out)
         agreement = Agreement(self.manifest, progress, read_evidence)
         exclusions = Exclusions(
-            self.manifest, records, agreement, agreement.sharing(sound.data), self._limits.compile_s
+            self.manifest, records, agreement, agreement.sharing(sound.data), self._compile_s
         )
-        cells = _costs(sound.trials, records, self.reference.id, self._limits.iterations)
+        cells = _costs(sound.trials, records, self.reference.id, self._iterations)
         times = log_times(cells, self.reference.id)
         peaks = dict(sound.trials.group_by("arm").agg(pl.col("peak_bytes").max()).iter_rows())
         return {
@@ -194,7 +171,7 @@ class SearchSweep:
         )
 
     def _say(self, text: str) -> None:
-        self._console.print(text, style="yellow", highlight=False)
+        self._console.print(text, style="yellow")
 
 
 def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> tuple[Space, Manifest]:
@@ -216,24 +193,21 @@ def _alone(command: SweepCommand, device: Any, reference: Mapping[str, Any]) -> 
 
 
 def extended(
-    manifest: Manifest, candidates: Sequence[Candidate], space: Space, arms_per_pack: int
+    manifest: Manifest, candidates: Sequence[PlannedEffect], space: Space, arms_per_pack: int
 ) -> Manifest:
     """A manifest with more candidates, in packs of their own that have the baseline too."""
     sweep, reference = manifest.sweep, next(iter(manifest.sweep.references.values()))
     cls, config = plan.load_workload({"name": sweep.workload, **sweep.config})
     arms = {arm.id: arm for arm in manifest.arms}
 
-    def identified(levels: Assignment) -> str:
+    def arm_of(levels: Assignment) -> Arm:
         identity = arm_id(sweep.workload, config, levels, sweep.code)
-        arms.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
-        return identity
+        return arms.setdefault(identity, Arm(id=identity, label=space.label(levels), levels=levels))
 
-    pairs = [(identified(one.levels), identified(one.base)) for one in candidates]
+    asked = [plan.identified(one, arm_of) for one in candidates]
+    pairs = [one.pairs[0] for one in asked]
     effects = {effect.id: effect for effect in manifest.effects}
-    for one, (arm, base) in zip(candidates, pairs, strict=True):
-        if arm != base:
-            effect = _effect(one, arm, base)
-            effects.setdefault(effect.id, effect)
+    effects |= {one.id: one for one, (arm, base) in zip(asked, pairs, strict=True) if arm != base}
     bases = dict.fromkeys([reference, *(base for _, base in pairs)])
     rest = [arm for arm in dict.fromkeys(arm for arm, _ in pairs) if arm not in bases]
     declared = declare(cls, config, arms.values())
@@ -256,23 +230,12 @@ def _packs(manifest: Manifest, bases: Sequence[str], rest: Sequence[str], arms_p
     return packs
 
 
-def _effect(one: Candidate, arm: str, base: str) -> Effect:
-    identity = json.dumps([one.design, one.toggle, one.level, arm, base])
-    number = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    return Effect(
-        id=number,
-        design=one.design,
-        toggle=one.toggle,
-        level=one.level,
-        pairs=((arm, base),),
-        reference="naive",
-    )
-
-
-def _observation(exclusion: Exclusion | None, time: LogTime | None, peak_bytes: int | None) -> Observation:
+def _observation(
+    exclusion: Exclusion | None, time: Observation | None, peak_bytes: int | None
+) -> Observation:
     """What is known of an arm that may be ruled out, or have no time yet."""
     if exclusion is None and time is not None:
-        return Observation(time.value, time.variance, peak_bytes=peak_bytes)
+        return dataclasses.replace(time, peak_bytes=peak_bytes)
     exclusion = exclusion or Exclusion("unfinished")
     return Observation(None, 0.0, exclusion.reason or "no finished round", exclusion.outcome, peak_bytes)
 
@@ -306,15 +269,7 @@ HUBER_THRESHOLD = 2.0
 REWEIGHTINGS = 20
 
 
-@dataclass(frozen=True)
-class LogTime:
-    """Log of an arm's time over the baseline's, and the variance of that estimate."""
-
-    value: float
-    variance: float
-
-
-def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
+def log_times(cells: Sequence[Cell], reference: str) -> dict[str, Observation]:
     """Fit log time = arm + round by least squares that outlying rounds pull little on.
 
     A round is slow or fast for all arms in it, so that arms of different packs compare through the arms which
@@ -331,7 +286,7 @@ def log_times(cells: Sequence[Cell], reference: str) -> dict[str, LogTime]:
     count = {arm: sum(cell.arm == arm for cell in cells) for arm in arms}
     joined = _joined(cells, reference)
     return {
-        arm: LogTime(float(fitted[i] - fitted[0]), scatter**2 / count[arm])
+        arm: Observation(float(fitted[i] - fitted[0]), scatter**2 / count[arm])
         for i, arm in enumerate(arms)
         if arm in joined
     }

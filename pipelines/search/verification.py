@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
+import yaml
 from rich.console import Console
 
-from perfsweep.pipelines.config import presets
-from perfsweep.pipelines.config.presets import PresetFile
+from perfsweep.pipelines.config import overrides
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand, SweepConfig, TuneCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
@@ -22,13 +25,14 @@ from perfsweep.pipelines.search.factors import limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.provenance import command_line
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
 from perfsweep.pipelines.terminal import bold, shell_line
 from perfsweep.pipelines.units import bounds_text, speed
-from perfsweep.workloads.api import Levels
+from perfsweep.workloads.api import Device, Levels
 from perfsweep.workloads.errors import ConfigError
 
 TRIES = 3
@@ -90,7 +94,7 @@ class Verification:
         command: TuneCommand,
         driver: SearchDriver,
         measure: Callable[[SweepCommand], int],
-        place: PresetFile | None = None,
+        place: Path | None = None,
     ) -> None:
         self.console, self.command, self.driver, self.measure = console, command, driver, measure
         self.tuned: Levels | None = None
@@ -104,11 +108,8 @@ class Verification:
         best = self.result.best
         self._account()
         if best is None:
-            self.console.print(
-                f"no feasible arm: not even the baseline: {self.driver.describe(self.driver.origin)}",
-                style="red",
-                highlight=False,
-            )
+            why = self.driver.describe(self.driver.origin)
+            self.console.print(f"no feasible arm: not even the baseline: {why}", style="red")
             return SOME_FAILED
         if best == self.driver.origin:
             return self._nothing_better()
@@ -143,7 +144,7 @@ class Verification:
         if not useless or not self.driver.grid.legal(without) or without == self.driver.origin:
             return None
         for toggle, why in useless.items():
-            self.console.print(f"\n{toggle} {why} with the others: once more without", highlight=False)
+            self.console.print(f"\n{toggle} {why} with the others: once more without")
         self.useless |= useless
         return without
 
@@ -153,11 +154,9 @@ class Verification:
         every_trial = arms * self.command.tune.rounds
         self.console.print(
             f"\nsearched {len(self.driver.observations)} of {arms} arms in {trials} timing trials;"
-            f" all of them would take {every_trial} ({trials / every_trial:.0%})",
-            highlight=False,
+            f" all of them would take {every_trial} ({trials / every_trial:.0%})"
         )
-        report = f"the search's report: {searched.folder.report_file}"
-        self.console.print(report, highlight=False, soft_wrap=True)
+        self.console.print(f"the search's report: {searched.folder.report_file}", soft_wrap=True)
 
     def _nothing_better(self) -> int:
         observations = self.driver.observations
@@ -165,29 +164,30 @@ class Verification:
         why = (
             "every other arm was ruled out" if every else "nothing that was tried is faster than the baseline"
         )
-        self.console.print(f"{why}; no preset is written", highlight=False)
+        self.console.print(f"{why}; no preset is written")
         for line in self._dropped([]):
-            self.console.print(f"- {line}", highlight=False)
+            self.console.print(f"- {line}")
         return SOME_FAILED if every else DONE
 
     def _verification(self, best: Point, name: str) -> SweepCommand:
         """Winner, reference and everything on in one sweep, each level of the winner left out in turn."""
-        references = {NAIVE: self._levels(self.driver.origin)}
+        references = {NAIVE: self.driver.levels(self.driver.origin)}
         left: list[str] = []
         for i, factor in enumerate(self.factors):
             without = (*best[:i], factor.start, *best[i + 1 :])
             pointless = best[i] == factor.start or without == self.driver.origin
             if pointless or not self.driver.grid.legal(without):
                 continue
-            if self._levels(without) == self._baseline(best, factor):
+            arm = self.driver.levels(without)
+            if arm == self._baseline(best, factor):
                 left.append(factor.name)
             else:
-                references[f"{factor.name} at {self._levels(without)[factor.name]}"] = self._levels(without)
+                references[f"{factor.name} at {arm[factor.name]}"] = arm
         if (everything := self._everything(best)) is not None:
-            references[ALL_ON] = self._levels(everything)
-        designs = [DesignConfig("arms", arms={TUNED: dict(self._levels(best))})]
+            references[ALL_ON] = self.driver.levels(everything)
+        designs = [DesignConfig("arms", arms={TUNED: dict(self.driver.levels(best))})]
         if left:
-            designs.append(DesignConfig("leave_one_out", best=dict(self._levels(best)), toggles=left))
+            designs.append(DesignConfig("leave_one_out", best=dict(self.driver.levels(best)), toggles=left))
         kept = {field.name: getattr(self.command, field.name) for field in dataclasses.fields(SweepCommand)}
         measure = self.command.measure
         if measure.rounds < LEAST_TO_STOP:  # so few are asked for by number, and cannot end by their width
@@ -198,7 +198,7 @@ class Verification:
     def _baseline(self, best: Point, factor: Factor) -> Assignment | None:
         """The arm that leaving a toggle out gives; None where no legal arm has it at its baseline."""
         try:
-            return self.driver.sweep.space.without(self._levels(best), factor.name)
+            return self.driver.sweep.space.without(self.driver.levels(best), factor.name)
         except ConfigError:
             return None
 
@@ -225,18 +225,18 @@ class Verification:
         against = {effect.level: effect for effect in effects if effect.toggle == TUNED}
         tuned, everything = against[f"vs {NAIVE}"], against.get(f"vs {ALL_ON}")
         self.console.print(bold("\ntuned", f": {self.driver.name(best)}"))
-        self.console.print(f"against the baseline: {tuned.text}", highlight=False)
+        self.console.print(f"against the baseline: {tuned.text}")
         if everything:
-            self.console.print(f"against everything on: {everything.text}", highlight=False)
+            self.console.print(f"against everything on: {everything.text}")
         if (iterations := self.command.tune.iterations) is not None:
             by_search = f"{self.driver.describe(best)} by the search"
-            self.console.print(f"for {iterations:g} iterations: {by_search}", highlight=False)
+            self.console.print(f"for {iterations:g} iterations: {by_search}")
         for line in lines:
-            self.console.print(f"- {line}", highlight=False)
+            self.console.print(f"- {line}")
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
             open_ = tuned.verdict == Verdict.HELD_BACK
             why = "the times decide nothing" if open_ else "the comparison does not bear the search out"
-            self.console.print(f"{why}: no preset is written", style="yellow", highlight=False)
+            self.console.print(f"{why}: no preset is written", style="yellow")
             return SOME_FAILED
         self._keep(best, [f"{tuned.text} against the baseline", *lines], name)
         return status
@@ -246,10 +246,9 @@ class Verification:
         searched, device = self.driver.sweep, self.driver.sweep.device
         workload = searched.manifest.sweep.workload
         cls, _ = declared_workload(workload, searched.manifest.sweep.config)
-        place = self._place or presets.preset_file(
-            presets.preset_name(folder_name(cls, workload), device), Path(self.command.runs)
-        )
-        self.tuned = searched.space.choices(self._levels(best))
+        preset = preset_name(folder_name(cls, workload), device)
+        file, extra = (self._place, []) if self._place else preset_place(preset, Path(self.command.runs))
+        self.tuned = searched.space.choices(self.driver.levels(best))
         verdict, *reasons = findings
         facts = [
             f"{workload} on {device.name or device.type}: {verdict}",
@@ -258,12 +257,13 @@ class Verification:
             f"by: {command_line()}",
             f"evidence: {Path(self.command.runs) / name}",
         ]
-        presets.write(place, self.tuned, facts)
-        self.console.print(f"preset: {place.file}", highlight=False, soft_wrap=True)
+        write_preset(file, self.tuned, facts)
+        self.console.print(f"preset: {file}", soft_wrap=True)
         if self._place:
             return
-        use = f"use it: {shell_line('run', f'workload={workload}')} {place.override}"
-        self.console.print(use, highlight=False, soft_wrap=True, markup=False)
+        own = " ".join([*extra, f"toggles={file.stem}"])
+        use = f"use it: {shell_line('run', f'workload={workload}')} {own}"
+        self.console.print(use, soft_wrap=True, markup=False)
 
     def _explained(self, best: Point, effects: Sequence[VerifiedEffect]) -> list[str]:
         """Why each level is in the tuned arm, and why the others are not."""
@@ -271,7 +271,8 @@ class Verification:
         lines = []
         for factor, n in changed:
             # Without its only level the winner is the baseline, which it is compared with anyway.
-            effect = _effect_of(effects, factor) if len(changed) > 1 else _first_of(effects, TUNED)
+            only = next((effect for effect in effects if effect.toggle == TUNED), None)
+            effect = _effect_of(effects, factor) if len(changed) > 1 else only
             measured = effect.text if effect and effect.ratio is not None else ""
             worth = measured or self._guess(factor, factor.start, invert=True)
             lines.append(f"kept {factor.name}={factor.values[n]}: {worth}")
@@ -310,11 +311,6 @@ class Verification:
         sure = "" if abs(cost) > SURELY * error else ", which is within the noise"
         return f"{speed(math.exp(cost))} (+-{2 * error:.1%}) {how}{sure}"
 
-    def _levels(self, point: Point) -> Assignment:
-        levels = self.driver.grid.levels(point)
-        assert levels is not None, "only legal arms come this far"
-        return levels
-
 
 def _effects(folder: SweepFolder) -> list[VerifiedEffect]:
     names = [field.name for field in dataclasses.fields(VerifiedEffect)]
@@ -322,10 +318,6 @@ def _effects(folder: SweepFolder) -> list[VerifiedEffect]:
         VerifiedEffect(*values)
         for values in pl.read_parquet(folder.tables_dir / "effects.parquet").select(names).iter_rows()
     ]
-
-
-def _first_of(effects: Sequence[VerifiedEffect], toggle: str) -> VerifiedEffect | None:
-    return next((effect for effect in effects if effect.toggle == toggle), None)
 
 
 def _effect_of(effects: Sequence[VerifiedEffect], factor: Factor) -> VerifiedEffect | None:
@@ -344,3 +336,42 @@ def _useless(effects: Sequence[VerifiedEffect], factor: Factor) -> str:
     if effect is not None and effect.outcome == Outcome.INERT.value:
         return "does nothing"
     return "costs time" if effect is not None and effect.verdict == Verdict.SLOWER.value else ""
+
+
+def preset_place(name: str, runs: Path) -> tuple[Path, list[str]]:
+    """Choose where a preset goes: a checkout's ``conf``, else ``perfsweep.yaml``'s folder or the sweeps'.
+
+    With the file comes what a command needs in addition to its name to find it there.
+    """
+    conf, extra = Path("conf"), list[str]()
+    if not (conf.is_dir() and conf.resolve() == Path(str(files("perfsweep.conf"))).resolve()):
+        own = overrides.conf_folder()
+        conf = runs / "conf" if own is None else own
+        extra = [shlex.quote(overrides.search_path(conf))] if own is None else []
+    return conf / "toggles" / f"{name}.yaml", extra
+
+
+def preset_name(workload: str, device: Device) -> str:
+    """Name a preset ``tuned-<workload>-<device>``: of a GPU its model, as they differ in what pays."""
+    model = device.name if device.type == "cuda" and device.name else device.type
+    return f"tuned-{workload}-{re.sub(r'[^a-z0-9]+', '-', model.lower()).strip('-')}"
+
+
+def write_preset(file: Path, levels: Levels, facts: Sequence[str]) -> None:
+    """Write the levels off their baseline, with what is known of them as comments.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    lines = [f"# {line}" for fact in facts for line in fact.splitlines()]
+    text = "\n".join(lines) + "\n" + yaml.safe_dump(dict(levels), default_flow_style=False, sort_keys=False)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text.encode())
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written ({error.strerror}); what was measured stays: the same command"
+            " writes it again"
+        ) from error

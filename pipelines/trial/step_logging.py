@@ -58,7 +58,7 @@ class LiveLog:
     """
 
     def __init__(self, commit_every: int, scratch_dir: Path) -> None:
-        from perfsweep.pipelines.config.wandb_settings import own_environment, settings, settings_of
+        from perfsweep.pipelines.config.tracking import own_environment, settings, settings_of
 
         self.calls = self.commits = 0
         self._commit_every = commit_every

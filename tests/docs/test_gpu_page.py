@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from documented import ROOT
 
-from perfsweep.pipelines.gpu_check.cases import ASSUMED
+from perfsweep.pipelines.gpu_check.answer import ASSUMED
 from perfsweep.pipelines.gpu_check.levels import only_on
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device

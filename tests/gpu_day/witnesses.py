@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from perfsweep.pipelines.gpu_check import levels
-from perfsweep.pipelines.gpu_check.answer import Here
-from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.answer import Here, cases
 from perfsweep.pipelines.trial.machine import environment
 
 

@@ -19,8 +19,7 @@ from rich.text import Text
 
 from perfsweep.pipelines import terminal
 from perfsweep.pipelines.commands.catalog import COMMANDS
-from perfsweep.pipelines.config.tracking import CHOSEN_SERVER
-from perfsweep.pipelines.config.wandb_settings import own_environment
+from perfsweep.pipelines.config.tracking import CHOSEN_SERVER, own_environment
 from perfsweep.pipelines.publish.server import api_key, key_may_go_to, probe
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.planned import known_workload

@@ -13,10 +13,9 @@ from toys.tunable import Config, Tunable
 
 from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.search.driver import SearchDriver
 from perfsweep.pipelines.search.factors import Grid
-from perfsweep.pipelines.search.measurements import Candidate
 from perfsweep.pipelines.search.search import Observation, Proposal
 from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.store.records import Arm, SweepFolder
@@ -36,7 +35,7 @@ class StatedSweep:
     breaks: BaseException | None = None
     remote: bool = False
     reference_levels: Mapping[str, LevelValue] = field(default_factory=dict)
-    asked: list[list[Candidate]] = field(default_factory=list)
+    asked: list[list[PlannedEffect]] = field(default_factory=list)
     cancelled: int = 0
     trials: int = 12
 
@@ -49,7 +48,7 @@ class StatedSweep:
         sweep = SimpleNamespace(name="search", workload="toys.tunable:Tunable", config={})
         self.manifest = SimpleNamespace(sweep=sweep, packs=())
 
-    def measure(self, candidates: Sequence[Candidate]) -> None:
+    def measure(self, candidates: Sequence[PlannedEffect]) -> None:
         self.asked.append(list(candidates))
         if self.breaks:
             raise self.breaks
@@ -58,7 +57,7 @@ class StatedSweep:
         return SPACE.label(levels)
 
     def observations(self) -> dict[str, Observation]:
-        known = {self.reference.id, *(self.arm(one.levels) for asked in self.asked for one in asked)}
+        known = {self.reference.id, *(self.arm(one.pairs[0][0]) for asked in self.asked for one in asked)}
         return {arm: one for arm, one in self.stated.items() if arm in known}
 
 

@@ -13,8 +13,7 @@ import pytest
 from toys.defective import Sound
 
 from perfsweep.pipelines.check import checked as module
-from perfsweep.pipelines.check.check_plan import plan_check
-from perfsweep.pipelines.check.checked import Checked
+from perfsweep.pipelines.check.checked import Checked, plan_check
 from perfsweep.pipelines.check.rules import Defect
 from perfsweep.pipelines.config.composition import compose
 from perfsweep.pipelines.config.types import MeasureConfig, RunCommand

@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from perfsweep.pipelines.check.rules import Defect, Finding
-from perfsweep.pipelines.commands import check
+from perfsweep.pipelines.commands import doctor as check
 from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.store.records import Refused
 from perfsweep.workloads.api import Device

@@ -14,7 +14,7 @@ from planned_sweeps import FAST, record
 from toys import defective
 
 from perfsweep.pipelines.check import trials
-from perfsweep.pipelines.check.check_plan import plan_check
+from perfsweep.pipelines.check.checked import plan_check
 from perfsweep.pipelines.check.trials import Read, ReadWatch
 from perfsweep.pipelines.config.types import RunCommand
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec

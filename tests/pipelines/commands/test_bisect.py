@@ -16,7 +16,7 @@ from versioned import TRAIN, work
 
 from perfsweep.pipelines.commands import bisect as module
 from perfsweep.pipelines.commands.bisect import Walk
-from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.commands.judge import TwoVersions
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.plan.provided import CannotRun
 from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find

@@ -46,7 +46,7 @@ def test_a_doctor_of_a_workload_is_its_check(monkeypatch: pytest.MonkeyPatch) ->
     doctor = COMMANDS.commands["doctor"]
     context = click.Context(doctor, info_name="doctor")
     context.params = {"overrides": ("mine:Own", "workload.x=1")}
-    assert doctor.invoke(context) == ("check:check", ("mine:Own", ["workload.x=1"]))
+    assert doctor.invoke(context) == ("doctor:check", ("mine:Own", ["workload.x=1"]))
 
 
 def test_the_version_is_one_line_whatever_else_is_typed(capsys: pytest.CaptureFixture[str]) -> None:

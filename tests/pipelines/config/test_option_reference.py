@@ -9,8 +9,11 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import library_page
+import options_page
 import pytest
 import torch
+import typed_options
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from torch import nn
@@ -18,14 +21,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 
 from perfsweep.fields import default_of
-from perfsweep.pipelines.config import (
-    names,
-    option_reference,
-    sweep_options,
-    training_reference,
-    typed_options,
-    validation,
-)
+from perfsweep.pipelines.config import names, option_reference, sweep_options, validation
 from perfsweep.pipelines.config.types import COMMANDS
 from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.training import Parts, Training, shared_toggles
@@ -35,7 +31,7 @@ from perfsweep.workloads.training.loop import Config
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_the_help_of_a_command_names_each_of_its_options_with_its_default(command: str) -> None:
     lines = {line.split()[0] for line in option_reference.help_text(command).splitlines() if line.strip()}
-    for name, declared in option_reference.options(command):
+    for name, declared in option_reference.options(command).items():
         default = names.groups(command).get(name, option_reference.shown_default(declared))
         assert f"{name}={default}".split()[0] in lines
     assert " []" not in option_reference.help_text(command), "what has no limits names none"
@@ -69,16 +65,24 @@ def test_help_imports_nothing_heavy() -> None:
 def test_the_module_is_what_the_declarations_say() -> None:
     written = Path(sweep_options.__file__).read_text()
     assert written == typed_options.module(), (
-        "run python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py"
+        "run PYTHONPATH=tests/support python -m typed_options > pipelines/config/sweep_options.py"
     )
 
 
 OF_TRAININGS = Path(__file__).parents[3] / "docs" / "training.md"
 
 
+OF_OPTIONS = OF_TRAININGS.with_name("options.md")
+
+
+def test_the_page_of_options_is_up_to_date() -> None:
+    current = "PYTHONPATH=tests/support python -m options_page > docs/options.md"
+    assert OF_OPTIONS.read_text() == options_page.page(), current
+
+
 def test_the_page_of_trainings_is_up_to_date() -> None:
-    current = "python -m perfsweep.pipelines.config.training_reference > docs/training.md"
-    assert OF_TRAININGS.read_text() == training_reference.page(), current
+    current = "PYTHONPATH=tests/support python -m library_page training > docs/training.md"
+    assert OF_TRAININGS.read_text() == library_page.trainings(), current
 
 
 class Regression(nn.Module):

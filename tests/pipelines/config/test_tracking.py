@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.config.tracking import check, contradictions, from_shell
-from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
+from perfsweep.pipelines.config.tracking import check, contradictions, from_shell, guarded, own_environment
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.errors import ConfigError
 

@@ -12,7 +12,6 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from perfsweep.pipelines.config import composition, names, validation
-from perfsweep.pipelines.config.slice_range import parse
 from perfsweep.pipelines.config.types import COMMANDS, ArmResources, ClusterConfig, SweepCommand
 from perfsweep.pipelines.plan import plan
 from perfsweep.slurm.errors import ClusterError
@@ -95,19 +94,6 @@ def test_one_word_where_a_list_belongs_is_answered_with_the_list() -> None:
 def test_a_mistake_in_a_workloads_own_field_names_it(values: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         validation.workload_config(registry.find("digits"), values)
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("x", "=x is unknown; choose from: auto, step, job, first, or"),
-        ("1:", "unknown"),
-        ("3:3", "=3:3 is empty: a range ends after"),
-    ],
-)
-def test_anything_else_is_refused(text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f"profile.slice.*{says}"):
-        parse(text)
 
 
 def test_the_rule_that_cannot_be_met_is_named_by_its_place() -> None:

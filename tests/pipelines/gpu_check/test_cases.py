@@ -6,7 +6,7 @@ import pytest
 
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import SweepCommand
-from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.answer import cases
 from perfsweep.pipelines.plan import power
 from perfsweep.pipelines.plan.plan import load_workload, make_plan
 from perfsweep.pipelines.store.records import Manifest

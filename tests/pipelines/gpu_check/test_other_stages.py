@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.gpu_check import cases as cases_module
 from perfsweep.pipelines.gpu_check import headlines, levels, memory_stage, processes
-from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
-from perfsweep.pipelines.gpu_check.cases import cases
+from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict, cases, measured
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
 from perfsweep.pipelines.store.records import PLACEBO, Outcome
 from perfsweep.pipelines.trial.failures import ON_OOM
@@ -222,8 +220,8 @@ def test_small_sweeps_stay_in_the_checks_folder_and_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(cases_module.api, "sweep", lambda *words: asked.extend(words))
-    cases_module.measured(Here(Device(), tmp_path), "small", ["axes.work=[single]"])
+    monkeypatch.setattr("perfsweep.pipelines.api.sweep", lambda *words: asked.extend(words))
+    measured(Here(Device(), tmp_path), "small", ["axes.work=[single]"])
     assert asked == [
         *("axes.work=[single]", "name=small", f"runs={tmp_path}", "cluster=local", "tracking=disabled")
     ]

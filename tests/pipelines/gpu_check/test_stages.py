@@ -11,9 +11,8 @@ import pytest
 
 from perfsweep.pipelines.config.types import DoctorCommand
 from perfsweep.pipelines.gpu_check import answer, stages
-from perfsweep.pipelines.gpu_check.__main__ import main
 from perfsweep.pipelines.gpu_check.answer import Line
-from perfsweep.pipelines.gpu_check.stages import Stage
+from perfsweep.pipelines.gpu_check.stages import Stage, main
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, RecordError

@@ -126,8 +126,7 @@ def simulated(effects: dict[str, float], sweeps: int, rounds: int) -> tuple[list
     design = fractional(space, space.complete({}), axes_of(6))
     arms = {tuple(arm.values()): arm for effect in design.effects for arm, _ in effect.contrast}
     planned = [
-        plan._identified(effect, lambda levels: _Named("/".join(levels.values())))
-        for effect in design.effects
+        plan.identified(effect, lambda levels: _Named("/".join(levels.values()))) for effect in design.effects
     ]
     rng, tables = np.random.default_rng(0), []
     for _ in range(sweeps):

@@ -12,7 +12,6 @@ import pytest
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.plan import packs, plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.demand import estimate_cost
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
 from perfsweep.slurm.site import Shape, SiteProfile
@@ -260,5 +259,4 @@ def test_the_cost_is_that_of_unfinished_packs(
 ) -> None:
     shapes = {pack.id: shape for pack in PACKS}
     site = SiteProfile(time_min=60)
-    found = estimate_cost(Planned(), todo, shapes, site, trials(*seconds))  # type: ignore[arg-type]
-    assert str(found) == says
+    assert packs.estimated_cost(Planned(), todo, shapes, site, trials(*seconds)) == says  # type: ignore[arg-type]

@@ -52,8 +52,7 @@ def stated(tmp_path: Path, manifest: Manifest) -> Stated:
 
 
 def one(profiling: Stated) -> Ended:
-    (ended,) = profiling.run([ProfileConfig(tool="torch")])
-    return ended
+    return profiling.run(ProfileConfig(tool="torch"))
 
 
 def test_a_whole_profile_takes_the_place_of_the_one_before_and_a_failed_one_does_not(stated: Stated) -> None:

@@ -15,7 +15,7 @@ from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import tool as profiling
 from perfsweep.pipelines.profiling.profiled_process import Repeated, Walk, _debugging, phase_totals
-from perfsweep.pipelines.profiling.profiled_slice import Situation, Slice, resolve
+from perfsweep.pipelines.profiling.profiled_slice import Slice, refuse_slice, resolve
 from perfsweep.pipelines.profiling.tool import Measured, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.trial.step_logging import BufferedLog
@@ -169,8 +169,8 @@ def test_a_tool_says_which_iterations_it_wants(tmp_path: Path) -> None:
     assert wants == {name: own.get(name, "") for name in wants}
 
 
-TRAINING = Situation("steps", cadence=4, lead=2, active=3, iterations=6)
-FIT = Situation("job", cadence=1, lead=2, active=3, iterations=6)
+TRAINING, FIT = ("steps", 4, 6), ("job", 1, 6)
+"""Shape and cadence of a workload, and iterations that sampling needs."""
 
 MEANT = [
     ("step", False, TRAINING, Slice(2, 1, movable=True)),
@@ -185,5 +185,19 @@ MEANT = [
 
 
 @pytest.mark.parametrize(("text", "samples", "here", "meant"), MEANT, ids=str)
-def test_a_slice_means_iterations(text: str, samples: bool, here: Situation, meant: Slice) -> None:
-    assert resolve(text, samples, here) == meant
+def test_a_slice_means_iterations(text: str, samples: bool, here: Any, meant: Slice) -> None:
+    assert resolve(ProfileConfig(slice=text, wait=1, warmup=1, active=3), samples, *here) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "=x is unknown; choose from: auto, step, job, first, or"),
+        ("1:", "unknown"),
+        ("3:3", "=3:3 is empty: a range ends after"),
+        ("job", "=job: this workload trains for ever"),
+    ],
+)
+def test_what_is_no_slice_of_a_workload_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"profile.slice.*{says}"):
+        refuse_slice(text, "steps")

@@ -16,7 +16,7 @@ import pytest
 from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_here, snapshot, timed_rows
 
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.config.wandb_settings import own_environment
+from perfsweep.pipelines.config.tracking import own_environment
 from perfsweep.pipelines.publish import offline, write
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.runs import SweepRuns

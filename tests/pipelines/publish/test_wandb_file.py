@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_file import read_run
 
-from perfsweep.pipelines.config.wandb_settings import own_environment
-from perfsweep.pipelines.config.wandb_settings import settings as wandb_settings
+from perfsweep.pipelines.config.tracking import own_environment
+from perfsweep.pipelines.config.tracking import settings as wandb_settings
 from perfsweep.pipelines.publish.wandb_file import Extent, extent, framed, payloads
 from perfsweep.workloads.errors import RecordError
 

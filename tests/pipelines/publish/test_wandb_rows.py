@@ -18,7 +18,7 @@ from loopback import Loopback
 from recorded import NAIVE, Built, build, publish_here, timed_rows
 from run_file import read_run
 
-from perfsweep.pipelines.config.wandb_settings import SETTINGS, own_environment, settings, settings_of
+from perfsweep.pipelines.config.tracking import SETTINGS, own_environment, settings, settings_of
 from perfsweep.pipelines.publish import offline
 from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.wandb_file import UnknownFraming, framed, insert_rows, payloads, read_records

@@ -11,7 +11,8 @@ from searched import SPACE, Searching, searching, tune_command
 
 from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.execution.events import Held
-from perfsweep.pipelines.search.measurements import Candidate, PackBroke
+from perfsweep.pipelines.plan.designs import PlannedEffect
+from perfsweep.pipelines.search.measurements import PackBroke
 from perfsweep.pipelines.search.search import Observation, Proposal
 from perfsweep.pipelines.search.surrogate import Point
 
@@ -82,7 +83,7 @@ def test_an_arm_is_compared_with_what_the_proposal_stands_on(
     called: tuple[str, str, str],
 ) -> None:
     found = search.driver.candidate(Proposal(name, (point,), base), point)
-    assert found == Candidate(SPACE.complete(changes), against, *called)
+    assert found == PlannedEffect(*called, ((SPACE.complete(changes), against),), "naive")
 
 
 def proposals(*points: Point) -> Generator[Proposal, object, list]:

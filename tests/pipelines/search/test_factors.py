@@ -27,9 +27,8 @@ def refusal(**tune: object) -> str:
 
 def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have() -> None:
     found = factors(toggles=["work", "idle"])
-    assert found.factors == (Factor("work", (None, "single")), Factor("idle", (None, "on")))
-    assert found.left_out == {}
-    assert factors({"work": "single"}, toggles=["work"]).factors == (Factor("work", (None, "double")),)
+    assert found == ((Factor("work", (None, "single")), Factor("idle", (None, "on"))), {})
+    assert factors({"work": "single"}, toggles=["work"])[0] == (Factor("work", (None, "double")),)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +55,15 @@ def test_what_cannot_be_searched_is_refused_and_says_what_to_do(tune: dict, word
 
 
 def test_the_ladder_comes_first_and_may_stand_alone() -> None:
-    found = factors(toggles=["idle"], ladder="slab", sizes=[2, 8])
-    assert [one.name for one in found.factors] == ["slab", "idle"]
-    assert found.factors[0].values == (1, 2, 8)
-    assert factors(ladder="slab", sizes=[2, 8]).factors == found.factors[:1]
+    found, _ = factors(toggles=["idle"], ladder="slab", sizes=[2, 8])
+    assert [one.name for one in found] == ["slab", "idle"]
+    assert found[0].values == (1, 2, 8)
+    assert factors(ladder="slab", sizes=[2, 8])[0] == found[:1]
 
 
 def grid(*names: str, **reference: str) -> Grid:
     levels = SPACE.complete(reference)
-    return Grid(SPACE, levels, search_factors(SPACE, levels, TuneConfig(toggles=list(names))).factors)
+    return Grid(SPACE, levels, search_factors(SPACE, levels, TuneConfig(toggles=list(names)))[0])
 
 
 def test_what_a_level_needs_outside_the_search_is_added_and_inside_it_is_never_moved() -> None:

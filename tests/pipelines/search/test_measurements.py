@@ -17,14 +17,8 @@ from perfsweep.pipelines.config.types import ClusterConfig, MeasureConfig, Sweep
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.measurements import (
-    Candidate,
-    Limits,
-    PackBroke,
-    SearchSweep,
-    extended,
-    log_times,
-)
+from perfsweep.pipelines.plan.designs import PlannedEffect
+from perfsweep.pipelines.search.measurements import PackBroke, SearchSweep, extended, log_times
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.workloads.api import Device, Levels
@@ -42,9 +36,10 @@ def alone(rounds: int = 3) -> Manifest:
     return planned.model_copy(update={"sweep": sweep, "packs": ()})
 
 
-def candidate(base: dict | None = None, **levels: object) -> Candidate:
+def candidate(base: dict | None = None, **levels: object) -> PlannedEffect:
     whole = SPACE.complete(levels)  # type: ignore[arg-type]
-    return Candidate(whole, SPACE.complete(base or {}), "arms", SPACE.label(whole), "vs naive")
+    pairs = ((whole, SPACE.complete(base or {})),)
+    return PlannedEffect("arms", SPACE.label(whole), "vs naive", pairs, "naive")
 
 
 def labels(manifest: Manifest, pack: int) -> set[str]:
@@ -64,14 +59,11 @@ def cost(levels: Levels) -> float:
     return (0.5 if levels["fuse"] == "on" else 1.0) * (2.0 if levels["narrow"] == "on" else 1.0)
 
 
-NO_LIMITS = Limits()
-
-
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SearchSweep]:
     """Begins a search of a few rounds on a simulated machine."""
 
-    def begin(limits: Limits = NO_LIMITS, rounds: int = 3, **machine: object) -> SearchSweep:
+    def begin(iterations: float | None = None, rounds: int = 3, **machine: object) -> SearchSweep:
         simulated = SimulatedLaunch(cost, noise=0.001, spikes=0.0, **machine)  # type: ignore[arg-type]
         monkeypatch.setattr(launch, "launch", simulated)
         measure = MeasureConfig(rounds=20, precision=0.01, budget_s=60.0, placebo=2, repeats=2, target=None)
@@ -81,7 +73,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sear
             cluster=ClusterConfig(executor="inprocess"),
             runs=str(tmp_path / "runs"),
         )
-        return SearchSweep(Console(file=StringIO()), command, OmegaConf.create({}), limits, rounds, {})
+        return SearchSweep(Console(file=StringIO()), command, OmegaConf.create({}), rounds, {}, iterations)
 
     return begin
 
@@ -123,9 +115,7 @@ def test_arms_that_compute_something_else_or_have_no_round_are_ruled_out(begun) 
 
 @pytest.mark.parametrize("iterations", [10.0, 1e6])
 def test_what_is_paid_once_counts_the_less_the_more_iterations_follow(begun, iterations: float) -> None:
-    sweep = begun(
-        Limits(iterations=iterations), compile_of=lambda levels: 30.0 if levels["fuse"] == "on" else 0.0
-    )
+    sweep = begun(iterations=iterations, compile_of=lambda levels: 30.0 if levels["fuse"] == "on" else 0.0)
     sweep.measure([candidate(fuse="on")])
     found = sweep.observations()[sweep.arm(SPACE.complete({"fuse": "on"}))]
     # A trial does 10 iterations in a second, or half of one.

@@ -9,16 +9,24 @@ from types import MappingProxyType
 
 import polars as pl
 import pytest
+import yaml
 from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tune_command
 
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
+from perfsweep.pipelines.search import verification
 from perfsweep.pipelines.search.search import Observation, SearchResult
 from perfsweep.pipelines.search.surrogate import Factor, Point
-from perfsweep.pipelines.search.verification import Verification, VerifiedEffect
+from perfsweep.pipelines.search.verification import (
+    Verification,
+    VerifiedEffect,
+    preset_name,
+    preset_place,
+    write_preset,
+)
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.workloads.api import LevelValue
+from perfsweep.workloads.api import Device, LevelValue
 
 WRONG = Factor("wrong", (None, "on"))
 EXPECTED = {
@@ -251,3 +259,28 @@ def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(
         "- dropped narrow=on: 1.051x slower (+-2.0%) by the search",
         "- dropped wrong: changes results",
     ]
+
+
+def test_a_preset_is_called_after_what_pays_there() -> None:
+    device = Device("cuda", name="NVIDIA H100 80GB (SXM)")
+    assert preset_name("digits", device) == "tuned-digits-nvidia-h100-80gb-sxm"
+
+
+def test_a_preset_lies_where_commands_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = f"'hydra.searchpath=[file://{tmp_path / 'runs/conf'}]'"
+    assert preset_place("fast", Path("runs")) == (Path("runs/conf/toggles/fast.yaml"), [path])
+    Path("perfsweep.yaml").write_text("conf: mine\n")
+    assert preset_place("fast", Path("runs")) == (Path("mine/toggles/fast.yaml"), [])
+    Path("conf").mkdir()
+    assert preset_place("fast", Path("runs")) == (Path("mine/toggles/fast.yaml"), []), "another's conf"
+    monkeypatch.setattr(verification, "files", lambda package: tmp_path / package.removeprefix("perfsweep."))
+    assert preset_place("fast", Path("runs")) == (Path("conf/toggles/fast.yaml"), [])
+
+
+def test_a_preset_says_what_is_known_of_it_and_reads_as_levels(tmp_path: Path) -> None:
+    file = tmp_path / "new/fast.yaml"
+    write_preset(file, {"slab": 8, "amp": "off"}, ["20 % faster", "two\nlines"])
+    text = file.read_text()
+    assert text.splitlines()[:3] == ["# 20 % faster", "# two", "# lines"]
+    assert list(yaml.safe_load(text).items()) == [("slab", 8), ("amp", "off")]

@@ -12,9 +12,9 @@ import yaml
 from typed import ended
 
 from perfsweep.pipelines.check.first_look import Parting, Seen
-from perfsweep.pipelines.commands.scripts import looking, patching, tuning
-from perfsweep.pipelines.commands.scripts.patching import Measured
-from perfsweep.pipelines.commands.two_versions import TwoVersions
+from perfsweep.pipelines.commands.judge import TwoVersions
+from perfsweep.pipelines.commands.scripts import looking, tuning
+from perfsweep.pipelines.commands.scripts.tuning import Measured
 from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
@@ -61,7 +61,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_the_last_line_says_what_the_patch_buys(name: str) -> None:
     found, memory_bytes, line = SAID[name]
-    assert patching.bought("train.py", FILE, found, memory_bytes) == line
+    assert tuning.bought("train.py", FILE, found, memory_bytes) == line
 
 
 def measured(script: Path, levels: dict[str, object], digest: str | None = None) -> Measured:
@@ -72,7 +72,7 @@ def measured(script: Path, levels: dict[str, object], digest: str | None = None)
 
 def test_of_a_file_that_changed_since_it_was_looked_at_no_patch_is_written(script: Path) -> None:
     with pytest.raises(ConfigError, match="since it was measured: no patch is written"):
-        patching.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
+        tuning.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
     assert not FILE.exists()
 
 
@@ -80,14 +80,14 @@ def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     FILE.write_text("of an earlier run")
-    assert patching.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
+    assert tuning.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
     said = capsys.readouterr().out
     assert "no call that sdpa=math changes was seen" in said
     assert (
         "no line of train.py can be changed for you. Without a change:"
         " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
     ) in said
-    assert not FILE.exists() and not patching.is_kept(Path("runs/train-tune"), ["--lr=1"])
+    assert not FILE.exists() and not tuning.is_kept(Path("runs/train-tune"), ["--lr=1"])
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), PerfsweepError("pack p000 broke off")])
@@ -109,9 +109,9 @@ def test_a_patch_that_was_not_measured_to_the_end_is_not_kept(
     about.sight["sites"].append(site)
     words = ["workload=script", "workload.path=train.py"]
     with pytest.raises(type(end)):
-        patching.patch(plain_console(), about, words)
+        tuning.patch(plain_console(), about, words)
     assert "+o = AdamW(p, fused=True)" in kept[0]
-    assert not FILE.exists() and not patching.is_kept(FILE.parent, ["--lr=1"])
+    assert not FILE.exists() and not tuning.is_kept(FILE.parent, ["--lr=1"])
 
 
 LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
@@ -199,7 +199,7 @@ def test_what_wins_becomes_a_patch_whose_effect_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(patching, "JUDGED", ("measure.servers=1", "measure.precision=0.5"))
+    monkeypatch.setattr(tuning, "JUDGED", ("measure.servers=1", "measure.precision=0.5"))
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     status, said = tune("train.py", *SMALL), capsys.readouterr()

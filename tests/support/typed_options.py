@@ -1,6 +1,6 @@
 """Write the options of `perfsweep.sweep` as types, so that editors complete and check them.
 
-``python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py`` reads the
+``PYTHONPATH=tests/support python -m typed_options > pipelines/config/sweep_options.py`` reads the
 declarations that ``docs/options.md`` is made of.
 """
 
@@ -21,7 +21,7 @@ _WIDEST, _LONGEST = 110, 80
 """Most characters of a line, and of choices on one line."""
 _HEAD = '''"""The options of `perfsweep.sweep`, for editors; fields of `measure` need no prefix.
 
-Written by ``python -m perfsweep.pipelines.config.typed_options > pipelines/config/sweep_options.py``.
+Written by ``PYTHONPATH=tests/support python -m typed_options > pipelines/config/sweep_options.py``.
 """
 
 from __future__ import annotations
