@@ -65,7 +65,7 @@ class LMConfig:
     tie_embeddings : the head is the embedding table
     max_pos : positions that the model knows
     o_bias, mlp_bias : output projections, the MLP's matrices have a bias
-    activation : of the gate; a name in `maths.activations.ACTIVATIONS`
+    activation : of the gate; a name in `maths.lm.ACTIVATIONS`
     window : positions that a query sees, itself included, in the layers that are `windowed`, by number
     unturned : numbers of the layers without rotary positions
     qk_norm : queries and keys are normed by "head" (Qwen3), as one "row" of all heads (OLMo 2); None: not

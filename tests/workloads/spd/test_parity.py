@@ -146,7 +146,7 @@ def step_down(sources, gradients, size):
 @pytest.mark.parametrize(
     ("where", "mutant", "levels"),
     [
-        ("maths.wrapped_modules.folded", add_delta_twice, {"delta": "folded"}),
+        ("maths.masked_products.folded", add_delta_twice, {"delta": "folded"}),
         ("reference.ascend", step_down, {"pgd_inner": "detached"}),
     ],
     ids=["wrong sign", "descent"],
