@@ -280,7 +280,7 @@ def _as_list(values: Any) -> list[Any]:
     return list(values) if isinstance(values, (list, tuple)) else [values]
 
 
-def identified(effect: PlannedEffect, arm_for: Callable[[Assignment], Arm]) -> Effect:
+def identified(effect: PlannedEffect, arm_for: Callable[[Assignment], Any]) -> Effect:
     """An effect whose arms have ids."""
     pairs = tuple((arm_for(arm).id, arm_for(base).id) for arm, base in effect.pairs)
     contrast = {arm_for(arm).id: weight for arm, weight in effect.contrast}
