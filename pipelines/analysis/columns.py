@@ -1,6 +1,6 @@
 """Columns of tables, each declared once for all code that shows the table or writes it into a file.
 
-Those of effects are in `effect_columns`, those of arms in `arm_columns`.
+Those of effects are in `effect_columns`, those of arms in `arm_results`.
 """
 
 from __future__ import annotations

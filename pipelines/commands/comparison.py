@@ -196,9 +196,9 @@ def history(
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
-        from perfsweep.pipelines.report.pictures import history_picture
+        from perfsweep.pipelines.report.pictures import picture_file
 
-        history_picture.write_history("--picture", Path(picture), found)
+        picture_file.write_history("--picture", Path(picture), found)
     if as_json:
         print_json(reporting.history_object(found, status, picture))
     elif as_csv:

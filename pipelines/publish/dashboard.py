@@ -1,22 +1,28 @@
 """A W&B workspace as code: what to look at after a sweep, from its manifest, for any entity and project.
 
 The view is a value (`View`); `specification` is the only place that knows wandb-workspaces' private
-serialiser. Imports wandb late.
+serialiser. `save_view` keeps which view a sweep has on a server: building it again replaces it. Imports wandb
+late.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perfsweep.pipelines.config.wandb_settings import guarded, own_environment
 from perfsweep.pipelines.publish.history_rows import plain
-from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
+from perfsweep.pipelines.publish.server import address, key_may_go_to, probe
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.workloads.errors import ConfigError
 
 BARS = 25
 """Effects in one bar chart: more are spread over several, so that their names stay legible."""
@@ -262,3 +268,55 @@ def _ids(values: Any) -> Iterable[str]:
     elif isinstance(values, list):
         for value in values:
             yield from _ids(value)
+
+
+Identity = dict[str, str]
+"""`id` and `name` of a view in W&B's database."""
+
+Save = Callable[[str, Identity | None], tuple[str, Identity]]
+"""Saves a view for an entity, in the place of an earlier one where there is one: its address and identity."""
+
+
+def _kept(file: Path) -> dict[str, Identity]:
+    """Which view a sweep has on which server and in which project."""
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}  # not built yet, or damaged: a view more in W&B does no harm
+
+
+def tracking_of(manifest: Manifest, entity: str | None, project: str | None) -> Any:
+    """Return the sweep's settings, with another entity or project where one is named."""
+    known = {"entity": entity, "project": project}
+    return replace(manifest.sweep.tracking, **{name: value for name, value in known.items() if value})
+
+
+def save_view(tracking: Any, file: Path, what: str, save: Save) -> str:
+    """Save a view on the server of `tracking` and return its address; `file` remembers it.
+
+    Raises
+    ------
+    ConfigError
+        The server cannot be used, or it refuses the view.
+    """
+    account = probe(tracking)
+    if account.problem:
+        raise ConfigError(f"{account.problem}; --file PATH writes the specification without a server")
+    server, entity = address(tracking, os.environ), account.entity or tracking.entity or ""
+    place, kept, problems = f"{server}/{entity}/{tracking.project}", _kept(file), list[str]()
+    sent = key_may_go_to(server, os.environ)
+    with tempfile.TemporaryDirectory() as aside, own_environment(Path(aside), server, credentials=sent):
+        try:
+            for known in (kept.get(place), None):
+                problems.clear()
+                with guarded(problems):  # it may have been deleted in W&B: then it gets a new one
+                    url, kept[place] = save(entity, known)
+                    write_atomically(file, json.dumps(kept, indent=1).encode())
+                    return url
+        finally:
+            if "wandb" in sys.modules:
+                with guarded([]):
+                    sys.modules["wandb"].teardown()
+    raise ConfigError(
+        f"{server} did not take the {what} ({problems[0]}); --file PATH writes it without a server"
+    )

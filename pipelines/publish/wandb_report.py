@@ -13,8 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.dashboard import View, chart, numbered, view_of
-from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
+from perfsweep.pipelines.publish.dashboard import (
+    Identity,
+    View,
+    chart,
+    numbered,
+    save_view,
+    tracking_of,
+    view_of,
+)
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line

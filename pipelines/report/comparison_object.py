@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult, Quality
 from perfsweep.pipelines.analysis.combinations import Part
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS

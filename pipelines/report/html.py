@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import counts
 from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.chart_data import last_traces, size_curves
+from perfsweep.pipelines.report.pictures.charts import last_traces, size_curves
 from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
 from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart

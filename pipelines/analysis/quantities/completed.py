@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfsweep.pipelines.analysis import effect_columns
-from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, file_column
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities.cost import COST, CPU, ENERGY, JOB_COST, WALL

@@ -12,9 +12,8 @@ from loopback import Loopback
 from recorded import Built, build
 
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.publish import saved_views
-from perfsweep.pipelines.publish.dashboard import View, specification, view_of, workspace
-from perfsweep.pipelines.publish.saved_views import Identity, save_view
+from perfsweep.pipelines.publish import dashboard
+from perfsweep.pipelines.publish.dashboard import Identity, View, save_view, specification, view_of, workspace
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.records import Effect, Manifest
@@ -163,7 +162,7 @@ class Saves:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(entity="team"))
+    monkeypatch.setattr(dashboard, "probe", lambda tracking: Account(entity="team"))
 
 
 @pytest.mark.usefixtures("account")
@@ -185,6 +184,6 @@ def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out
     with pytest.raises(ConfigError, match=r"^http://there did not take the view \(.*no such view") as refused:
         save_view(ONLINE, tmp_path / "views.json", "view", Saves(refused=True))
     assert str(refused.value).endswith("; --file PATH writes it without a server")
-    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(problem="no key"))
+    monkeypatch.setattr(dashboard, "probe", lambda tracking: Account(problem="no key"))
     with pytest.raises(ConfigError, match=r"^no key; --file PATH writes the specification without a server$"):
         save_view(ONLINE, tmp_path / "views.json", "view", Saves())

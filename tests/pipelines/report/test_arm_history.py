@@ -24,7 +24,7 @@ from perfsweep.pipelines.analysis.columns import Style, Where, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import regressions
-from perfsweep.pipelines.report.pictures.history_picture import history_chart
+from perfsweep.pipelines.report.pictures.picture_file import history_chart
 from perfsweep.pipelines.report.regressions import JudgedChange, change_columns, compare_with, show
 from perfsweep.pipelines.units import bounds_text, speed
 

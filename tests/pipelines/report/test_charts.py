@@ -25,7 +25,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.chart_data import (
+from perfsweep.pipelines.report.pictures.charts import (
     SizeCurve,
     SizeResult,
     Spikes,
