@@ -17,8 +17,7 @@ from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import PRECISE, Steps, TwoVersions
 from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
-from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
-from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.report.version_answer import SHORT, Answer, BisectAnswer, Find, Side, Step, mark_of
 from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.bisection import Mark

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from perfsweep.pipelines.publish.history_rows import (
     warmup_rows,
 )
 from perfsweep.pipelines.publish.published import PublishedRun
-from perfsweep.pipelines.publish.standing import Standing
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.pipelines.units import MB
@@ -43,6 +42,22 @@ PROFILE_JOB = "profile"
 
 FORMAT = 2
 """Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the comparison says of one arm, by which W&B orders, scatters and ranks runs.
+
+    Attributes
+    ----------
+    bench : figures of the run's summary below `bench`, in place of what its own trials say
+    summary : others, as far as there are: `speed` against the baseline with `speed_low` and `speed_high`, its
+        95 % interval, and the `verdict`
+    """
+
+    bench: Mapping[str, float] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
 
 UNCOMPARED = Standing()
 """Of an arm before the first comparison."""
@@ -266,11 +281,11 @@ def _bench(measured: Sequence[Timing], standing: Standing) -> dict[str, float]:
     if time_ns := sum(timing.record.time_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / time_ns * 1e9
     # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
-    if peak_bytes := standing.peak_bytes or _median([timing.record.peak_bytes for timing in measured]):
+    if peak_bytes := _median([timing.record.peak_bytes for timing in measured]):
         found["peak_mem_mb"] = peak_bytes / MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
     found |= {"mfu": float(np.median(shares))} if shares else {}
-    return found | standing.bench
+    return {**found, **standing.bench}
 
 
 def _median(values: Sequence[float]) -> float:

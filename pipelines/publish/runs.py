@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.wandb_settings import guarded
+from perfsweep.pipelines.publish.comparison_run import compare_content, standings
 from perfsweep.pipelines.publish.content import (
     LONGEST_NAME,
     LONGEST_TAG,
@@ -18,12 +19,12 @@ from perfsweep.pipelines.publish.content import (
     UNCOMPARED,
     RunContent,
     Segment,
+    Standing,
     check_arrays,
     run_content,
     toggle_levels,
 )
 from perfsweep.pipelines.publish.history_rows import Timing, plain
-from perfsweep.pipelines.publish.standing import Standing, standings
 from perfsweep.pipelines.store.files import write_atomically, write_once
 from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
@@ -86,9 +87,6 @@ class SweepRuns:
         with guarded(self.problems):  # arrays can be readable and still not be what a trial writes
             pack_id, arm_id = key
             if pack_id == COMPARE:
-                # It brings tables along, which no other run needs.
-                from perfsweep.pipelines.publish.comparison_run import compare_content
-
                 return compare_content(self.folder, self.manifest, self.identity, tuple(self._series()))
             if pack_id == PROFILE:
                 return profile_content(self.folder, self.manifest, self.identity, arm_id)

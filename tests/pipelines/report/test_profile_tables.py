@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.report import profile_diff
-from perfsweep.pipelines.report.profile_diff import differences, pairs, per, profiles_at
-from perfsweep.pipelines.report.profile_tables import shorten, show
+from perfsweep.pipelines.report.profile_tables import (
+    differences,
+    pairs,
+    per,
+    profiles_at,
+    shorten,
+    show,
+    show_difference,
+)
 from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, write_profile
 from perfsweep.pipelines.store.records import Arm
 from perfsweep.workloads.errors import ConfigError
@@ -176,7 +182,7 @@ def test_arms_of_different_workloads_are_refused(tmp_path: Path) -> None:
 
 def diff_shown(top: int) -> list[str]:
     output = StringIO()
-    profile_diff.show(Console(file=output, width=160), SLOW, FAST, top)
+    show_difference(Console(file=output, width=160), SLOW, FAST, top)
     return [" ".join(line.split()) for line in output.getvalue().strip().splitlines()]
 
 
