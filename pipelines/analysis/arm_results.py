@@ -21,7 +21,16 @@ from perfsweep.pipelines.analysis.arm_records import (
     counter_table,
     outcome_text,
 )
-from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column, soft
+from perfsweep.pipelines.analysis.columns import (
+    NAME_WIDTH,
+    ON_GPU,
+    Column,
+    Where,
+    file_column,
+    own_column,
+    soft,
+    some,
+)
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted
@@ -255,36 +264,15 @@ ARMS: tuple[Column[ArmResult], ...] = (
         width=NAME_WIDTH,
         style=soft,
     ),
-    Column(
-        "on_gpu",
-        "on a GPU",
-        lambda arm: arm.on_gpu,
-        doc="of an arm measured on a CPU: `yes`, `as graphs` that are replayed, or `CPU only`",
-        optional=True,
-        style=soft,
-    ),
-    Column(
-        "ns_per_unit",
-        "time per {unit}",
-        lambda arm: arm.ns_per_unit,
-        lambda arm: duration(arm.ns_per_unit) if arm.ns_per_unit else "",
-        doc="median of the rounds",
-        kind=float,
-    ),
+    own_column("on_gpu", "on a GPU", doc=ON_GPU, optional=True, style=soft),
+    own_column("ns_per_unit", "time per {unit}", some(duration), doc="median of the rounds", kind=float),
     file_column(
         "paired_ns",
         lambda arm: arm.paired_ns,
         float,
         "time per unit by the rounds that it shares with the baseline: arms are ordered by it",
     ),
-    Column(
-        "iteration_ns",
-        "median iteration",
-        lambda arm: arm.iteration_ns,
-        lambda arm: duration(arm.iteration_ns) if arm.iteration_ns else "",
-        doc="median iteration",
-        kind=float,
-    ),
+    own_column("iteration_ns", "median iteration", some(duration), doc="median iteration", kind=float),
     Column(
         "phases",
         "phases, per {unit}",
@@ -294,81 +282,64 @@ ARMS: tuple[Column[ArmResult], ...] = (
         width=NAME_WIDTH,
         style=soft,
     ),
-    Column(
-        "rounds",
-        "rounds",
-        lambda arm: arm.rounds,
-        lambda arm: str(arm.rounds or ""),
-        where=Where.HTML | Where.FILE,
-        doc="timing trials that count",
-        kind=int,
+    own_column(
+        "rounds", "rounds", some(str), where=Where.HTML | Where.FILE, doc="timing trials that count", kind=int
     ),
-    Column(
+    own_column(
         "peak_bytes",
         "peak memory",
-        lambda arm: arm.peak_bytes,
-        lambda arm: f"{arm.peak_bytes / MB:.0f} MB" if arm.peak_bytes else "",
+        some(lambda size: f"{size / MB:.0f} MB"),
         doc="peak memory, median of its timing trials",
         kind=int,
     ),
-    Column(
+    own_column(
         "minor_faults",
         "faults",
-        lambda arm: arm.minor_faults,
-        lambda arm: f"{arm.minor_faults:,.0f}" if arm.minor_faults else "",
-        where=Where.PAGES | Where.FILE,
+        some("{:,.0f}".format),
+        where=Where.WIDE,
         doc="minor page faults of an iteration: memory that the allocator gave back and took again",
         kind=float,
         optional=True,
     ),
     file_column("major_faults", lambda arm: arm.major_faults, float, "major page faults of an iteration"),
     file_column("system_ns", lambda arm: arm.system_ns, float, "time of an iteration in the kernel"),
-    Column(
+    own_column(
         "run_delay",
         "run delay",
-        lambda arm: arm.run_delay,
-        lambda arm: f"{arm.run_delay:.1%}" if arm.run_delay else "",
-        where=Where.PAGES | Where.FILE,
+        some("{:.1%}".format),
+        where=Where.WIDE,
         doc="share of the time for which others had its cores",
         kind=float,
         optional=True,
     ),
-    Column(
-        "mfu",
-        "MFU",
-        lambda arm: arm.mfu,
-        lambda arm: "" if arm.mfu is None else f"{arm.mfu:.1%}",
-        doc="model FLOPs by the device's peak",
-        kind=float,
-        optional=True,
+    own_column(
+        "mfu", "MFU", "{:.1%}".format, doc="model FLOPs by the device's peak", kind=float, optional=True
     ),
     Column(
         "ranks",
         "ranks",
         lambda arm: arm.ranks,
         _ranks_text,
-        where=Where.PAGES | Where.FILE,
+        where=Where.WIDE,
         doc="processes of a trial; its time is that of the slowest",
         kind=int,
         optional=True,
     ),
     file_column("nodes", lambda arm: arm.nodes, int, "nodes that its ranks lie on"),
-    Column(
+    own_column(
         "collectives",
         "in collectives",
-        lambda arm: arm.collectives,
-        lambda arm: "" if arm.collectives is None else f"{arm.collectives:.0%}",
-        where=Where.PAGES | Where.FILE,
+        "{:.0%}".format,
+        where=Where.WIDE,
         doc="share of the time in which a rank has a collective under way, under the profiler",
         kind=float,
         optional=True,
     ),
-    Column(
+    own_column(
         "straggling",
         "stragglers",
-        lambda arm: arm.straggling,
-        lambda arm: "" if arm.straggling is None else f"{arm.straggling:.0%}",
-        where=Where.PAGES | Where.FILE,
+        "{:.0%}".format,
+        where=Where.WIDE,
         doc="share of the time for which a rank waits in collectives for the last one to come",
         kind=float,
         optional=True,

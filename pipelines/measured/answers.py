@@ -8,8 +8,14 @@ from dataclasses import dataclass
 import polars as pl
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, summary
-from perfsweep.pipelines.analysis.todo import by_todo, todo
+from perfsweep.pipelines.analysis.effect_result import (
+    EffectResult,
+    by_todo,
+    counts,
+    effect_name,
+    summary,
+    todo,
+)
 from perfsweep.pipelines.report import sentences
 from perfsweep.pipelines.store.records import Manifest
 from perfsweep.pipelines.units import MB

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +12,7 @@ from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.bounds import SEED_MARGIN, is_own
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict, entry_of
-from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
+from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, Trial, Trials
 from perfsweep.pipelines.statistics.estimates import Equivalence, tost
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.schema import (
@@ -27,7 +25,7 @@ from perfsweep.pipelines.store.schema import (
     Outcome,
     Pack,
 )
-from perfsweep.pipelines.store.trial_schema import REPEAT, TrialRecord
+from perfsweep.pipelines.store.trial_schema import REPEAT
 from perfsweep.workloads.api import REPLAY, REPLAYED, Check, Evidence, Parity
 from perfsweep.workloads.errors import RecordError
 
@@ -46,26 +44,6 @@ _DOUBT = (
 """From the worst parity of an arm to the best."""
 
 
-class Trial(Protocol):
-    """A trial's record, and the folder that its evidence lies in."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def record(self) -> TrialRecord: ...
-
-
-class EvidenceTrials(TimedTrials, Protocol):
-    """The trials of a sweep that are not timed, and those of further seeds, by arm and offset."""
-
-    @property
-    def other(self) -> Mapping[tuple[str, Kind], Trial]: ...
-
-    @property
-    def seeds(self) -> Mapping[tuple[str, int], Trial]: ...
-
-
 OTHER_DRAWS = (
     "its data differ from the base's, since random draws, such as augmentation, come from other generators:"
     " results are compared over seeds"
@@ -80,7 +58,7 @@ class Agreement:
     notes : evidence that could not be read
     """
 
-    def __init__(self, manifest: Manifest, trials: EvidenceTrials, read: Callable[[Path], Evidence]) -> None:
+    def __init__(self, manifest: Manifest, trials: Trials, read: Callable[[Path], Evidence]) -> None:
         """`read` gives the evidence in the folder of a trial, or raises RecordError."""
         self._manifest, self._trials, self._read = manifest, trials, read
         self._declared = declared_by(manifest)
@@ -128,7 +106,7 @@ class Agreement:
             return None
         seen = own.reason or own.worst
         reason = f"the baseline does not repeat itself: two runs of it with one seed differ, {seen}"
-        return dataclasses.replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
+        return replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
 
     def _as_timed(self, arm: Arm, reference: Arm, result: ParityResult) -> ParityResult:
         """The parity of an arm whose timing trials may have computed something else than its evidence."""
@@ -139,7 +117,7 @@ class Agreement:
             self.notes.append(note)
         if timed.departure is None:
             return result
-        return dataclasses.replace(
+        return replace(
             result,
             verdict=ParityVerdict.DIFFERENT,
             worst=timed.departure,

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment, Standing
+from perfsweep.pipelines.publish.content import RunContent, Segment, Standing
 from perfsweep.pipelines.publish.history_rows import plain
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
-from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.errors import RecordError
@@ -43,31 +43,22 @@ def compare_content(
         summary = _summary(effects, manifest.sweep.columns)
     except (OSError, KeyError) as error:
         raise damaged(file, folder, error) from error
-    sweep, tracking = manifest.sweep, manifest.sweep.tracking
     report = folder.report_file if folder.report_file.exists() else None
     digest = hashlib.sha256(content + (report.read_bytes() if report else b""))
     for name, one in series:
         digest.update(name.encode() + hashlib.sha256(one.read_bytes()).digest())
-    return RunContent(
-        run_id=f"{identity}-compare",
+    return RunContent.of(
+        manifest.sweep,
+        f"{identity}-compare",
+        f"compare-{manifest.sweep.name}",
+        (),
+        {},
         arm="",
         label="comparison",
         pack="",
-        name=f"compare-{sweep.name}"[:LONGEST_NAME],
-        project=tracking.project,
-        entity=tracking.entity,
-        group=sweep.name[:LONGEST_NAME],
         job_type="compare",
-        tags=tuple(tag[:LONGEST_TAG] for tag in (sweep.workload.rpartition(":")[2], sweep.name)),
-        config={
-            "schema_version": SCHEMA,
-            "workload": sweep.workload,
-            "sweep_id": sweep.name,
-            "code": sweep.code,
-        },
         segments=(Segment(digest.hexdigest()[:16], 1, partial(_media, effects, report), numbers=False),),
         summary=summary,
-        exit_code=0,
         files=(("effects.parquet", file), *((("report.html", report),) if report else ())),
         bundled=series,
     )

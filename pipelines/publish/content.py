@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -104,9 +104,27 @@ class RunContent:
     config: dict[str, Any]
     segments: tuple[Segment, ...]
     summary: dict[str, Any]
-    exit_code: int
+    exit_code: int = 0
     files: tuple[tuple[str, Path], ...] = ()
     bundled: tuple[tuple[str, Path], ...] = ()
+
+    @classmethod
+    def of(
+        cls, sweep: Sweep, run_id: str, name: str, tags: Iterable[str], config: dict[str, Any], **own: Any
+    ) -> RunContent:
+        """Make the content of a run: names as long as W&B takes, and what all runs of a sweep say."""
+        shared = {"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name}
+        named = (sweep.workload.rpartition(":")[2], sweep.name, *tags)
+        return cls(
+            run_id=run_id,
+            name=name[:LONGEST_NAME],
+            project=sweep.tracking.project,
+            entity=sweep.tracking.entity,
+            group=sweep.name[:LONGEST_NAME],
+            tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in named)),
+            config={**config, **shared, "code": sweep.code},
+            **own,
+        )
 
     @property
     def rows(self) -> int:
@@ -180,21 +198,17 @@ def run_content(
     identity : what tells this sweep from others of the same name in the same project
     standing : what the comparison says of the arm
     """
-    sweep = manifest.sweep
-    tracking = sweep.tracking
-    short = sweep.workload.rpartition(":")[2]
-    return RunContent(
-        run_id="-".join(filter(None, (identity, arm.id, pack.id))),
+    name = manifest.arm_names[arm.id]
+    return RunContent.of(
+        manifest.sweep,
+        "-".join(filter(None, (identity, arm.id, pack.id))),
+        name,
+        _tags(manifest.sweep, arm, timings),
+        _config(manifest, arm, pack.id, timings),
         arm=arm.id,
-        label=manifest.arm_names[arm.id],
+        label=name,
         pack=pack.id,
-        name=manifest.arm_names[arm.id][:LONGEST_NAME],
-        project=tracking.project,
-        entity=tracking.entity,
-        group=sweep.name[:LONGEST_NAME],
         job_type="bench",
-        tags=_tags(sweep, arm, short, timings),
-        config=_config(manifest, arm, pack.id, timings),
         segments=_segments(pack, timings),
         summary=summary(timings, counting, standing),
         exit_code=0 if any(timing.record.outcome in MEASURED for timing in timings) else 1,
@@ -298,12 +312,12 @@ def _outcome(timings: Sequence[Timing]) -> str:
     return others.most_common(1)[0][0].value if others else Outcome.OK.value
 
 
-def _tags(sweep: Sweep, arm: Arm, workload: str, timings: Sequence[Timing]) -> tuple[str, ...]:
-    tags = [workload, sweep.name, *(["baseline"] if _is_baseline(sweep, arm) else [])]
+def _tags(sweep: Sweep, arm: Arm, timings: Sequence[Timing]) -> list[str]:
+    tags = ["baseline"] if _is_baseline(sweep, arm) else []
     tags += sorted({timing.record.outcome.value for timing in timings} - {Outcome.OK.value})
     if any(timing.record.disturbed for timing in timings):
         tags.append(Outcome.DISTURBED.value)
-    return tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags))
+    return tags
 
 
 def _is_baseline(sweep: Sweep, arm: Arm) -> bool:
@@ -317,8 +331,6 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
     environment = next((timing.record.environment for timing in timings if timing.record.environment), {})
     return {
         **_facts(environment),
-        "schema_version": SCHEMA,
-        "workload": sweep.workload,
         "workload_config": _scalars(sweep.config),
         "variant": manifest.arm_names[arm.id],
         "toggles": toggle_levels(manifest, arm),
@@ -326,8 +338,6 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
         "seed": sweep.measure.seed,
         "arm": arm.id,
         "pack": pack,
-        "sweep_id": sweep.name,
-        "code": sweep.code,
     }
 
 

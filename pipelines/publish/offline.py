@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
@@ -65,11 +66,11 @@ def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> Pu
     by_client = [segment for segment in content.segments if not segment.numbers]
     path, _, remark = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
     file = path / f"run-{content.run_id}.wandb"
-    kept = _KeptFiles(staging, path, folder.wandb_dir.absolute() / path.name)
+    place = folder.wandb_dir.absolute() / path.name
     try:
         _settle(file)
         rows = (row for segment in content.segments if segment.numbers for row in segment.rows())
-        insert_rows(file, rows, kept.moved)
+        insert_rows(file, rows, partial(_taken_along, staging, path, place))
     except UnknownFraming as unknown:
         shutil.rmtree(path)
         path, _, _ = write_run(staging, content, content.run_id, mode="offline", segments=content.segments)
@@ -78,21 +79,17 @@ def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> Pu
     return _put_in_place(folder, content, path, extent(file).rows, remark)
 
 
-class _KeptFiles:
-    """Files of artifacts that W&B's client keeps aside, which goes: they are taken into the run's folder."""
+def _taken_along(aside: Path, path: Path, place: Path, local: str) -> str:
+    """Take a file of an artifact that W&B's client keeps aside, which goes, into the run's folder.
 
-    def __init__(self, aside: Path, path: Path, place: Path) -> None:
-        self._aside, self._path, self._place = aside.resolve(), path, place
-
-    def moved(self, local: str) -> str:
-        """Take a file along, where it lies aside; where it will lie once the run is in its place."""
-        file = Path(local)
-        if self._aside not in file.resolve().parents:
-            return local
-        own = Path("artifacts") / file.name
-        (self._path / own).parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, self._path / own)
-        return str(self._place / own)
+    Returns where it will lie once the run is in its place.
+    """
+    file, own = Path(local), Path("artifacts") / Path(local).name
+    if aside.resolve() not in file.resolve().parents:
+        return local
+    (path / own).parent.mkdir(exist_ok=True)
+    shutil.copyfile(file, path / own)
+    return str(place / own)
 
 
 def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
@@ -116,7 +113,7 @@ def _settle(file: Path) -> None:
 
 
 def _put_in_place(
-    folder: SweepFolder, content: RunContent, path: Path, rows: int, remark: str = ""
+    folder: SweepFolder, content: RunContent, path: Path, rows: int, remark: str
 ) -> PublishedRun:
     """Replace earlier copies of a run by this one, and note what it holds.
 

@@ -14,9 +14,9 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
+from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import counts
+from perfsweep.pipelines.analysis.effect_result import BETWEEN, counts
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.charts import last_traces, size_curves
 from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from perfsweep.pipelines.report.terminal_table import plain_table
+from perfsweep.pipelines.report.terminal_table import plain_table, print_lines
 from perfsweep.pipelines.store.profiles import (
     RESULT,
     Cost,
@@ -48,18 +48,12 @@ def show(console: Console, kept: Kept, top: int) -> None:
     if rows:
         console.print(_table(profile, rows))
         if len(profile.costs) > top:
-            console.print(
-                f"  and {len(profile.costs) - top} more, in {kept.folder / 'profile.json'}", highlight=False
-            )
+            console.print(f"  and {len(profile.costs) - top} more, in {kept.folder / RESULT}")
     else:
-        console.print(f"\n{_title(profile)}", highlight=False, markup=False)
-    for line in profile.findings:
-        console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"- {overhead_text(profile)}", highlight=False, markup=False)
-    for line in profile.notes:
-        console.print(f"- {line}", highlight=False, markup=False)
-    names = ", ".join(file.name for file in kept.files) or "profile.json"
-    console.print(f"- files: {kept.folder}/ {names}", highlight=False, markup=False)
+        console.print(f"\n{_title(profile)}")
+    names = ", ".join(file.name for file in kept.files) or RESULT
+    files = f"files: {kept.folder}/ {names}"
+    print_lines(console, [*profile.findings, overhead_text(profile), *profile.notes, files])
 
 
 def _title(profile: Profile) -> str:
@@ -91,10 +85,9 @@ def add_named(table: Table, tool: str, name: str, where: str, cells: Iterable[st
 
 
 def shorten(text: str) -> str:
-    """Cut a text of the workload's to its two ends, and escape what rich takes for markup."""
+    """Cut a text of the workload's to its two ends."""
     half = LONGEST_NAME // 2
-    cut = text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
-    return cut.replace("[", r"\[")
+    return text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
 
 
 def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:
@@ -296,8 +289,8 @@ def show_difference(console: Console, before: Profile, after: Profile, top: int)
     console.print(_difference_table(title, before.tool, changes, top))
     if len(changes) > top:
         rest = sum(one.change_ns for one in changes[top:])
-        console.print(f"  and {len(changes) - top} more, together {signed_duration(rest)}", highlight=False)
-    console.print(f"- {bare_times_text(before, after)}", highlight=False, markup=False)
+        console.print(f"  and {len(changes) - top} more, together {signed_duration(rest)}")
+    print_lines(console, [bare_times_text(before, after)])
 
 
 def _difference_table(title: str, tool: str, changes: Sequence[Difference], top: int) -> Table:

@@ -11,6 +11,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.statistics.estimates import LEVEL
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, speed
 from perfsweep.pipelines.versions.bisection import Bisection, Mark
@@ -107,29 +108,13 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """The answer as docs/json.md describes it."""
-        sides = (("base", self.base), ("head", self.head))
-        return {
-            "schema": SCHEMA,
-            "workload": self.workload,
-            "compares": self.base.kind,
-            **{name: {"name": side.name, "commit": side.commit} for name, side in sides},
-            "verdict": self.verdict,
-            "results": self.results,
-            "exit": self.status,
-            "ratio": self.ratio,
-            "low": self.low,
-            "high": self.high,
-            "level": 0.95,
-            "margin": self.margin,
-            "rounds": self.rounds,
-            "seconds": round(self.seconds, 1),
-            "budget_s": self.budget_s,
-            "reason": self.reason,
-            "deviation": self.deviation,
-            "rounds_needed": self.rounds_needed,
-            "seconds_needed": self.seconds_needed,
-            "sweep": self.sweep,
+        own = {name: value for name, value in vars(self).items() if name not in ("status", "failed")}
+        sides = {
+            name: {"name": side.name, "commit": side.commit}
+            for name, side in (("base", self.base), ("head", self.head))
         }
+        about = {"schema": SCHEMA, "compares": self.base.kind, "exit": self.status, "level": LEVEL}
+        return {**about, **own, **sides, "seconds": round(self.seconds, 1)}
 
 
 def judged(result: EffectResult, seconds: float = 0.0, *, base_runs: bool = True) -> dict[str, Any]:

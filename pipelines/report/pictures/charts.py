@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -211,10 +212,7 @@ def interaction(corners: Corners, width: int) -> Figure:
     axes.set_xlim(-0.3, 1.3)
     times = (1.0, corners.first, corners.second, corners.both, corners.expected)
     if max(times) > LARGE * min(times):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
+        log_axis(axes, "y", (1, 1.5, 2, 3, 5, 7))
     axes.set_ylabel("time against neither")
     figure.legend(loc="outside lower center", ncols=1)
     return figure
@@ -232,12 +230,18 @@ def iterations(traces: Sequence[Trace], width: int) -> Figure:
             axes.scatter(one.x, one.ms, label=f"{trace.label}: {one.name}", **looks)
     axes.set_xlabel("iteration, from the start of the trial")
     axes.set_ylabel("ms")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    log_axis(axes, "y")
     figure.legend(loc="outside lower center", ncols=max(1, width // 380))
     return figure
+
+
+def log_axis(axes: Axes, name: Literal["x", "y"], ticks: Sequence[float] = (1, 2, 5)) -> None:
+    """Make an axis logarithmic, with plain numbers at some ticks of each power of ten."""
+    axes.set(**{f"{name}scale": "log"})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=ticks))
+    axis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
 
 
 def size_curve(curve: SizeCurve, width: int) -> Figure:

@@ -13,9 +13,15 @@ from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name, speed_text
-from perfsweep.pipelines.analysis.effect_result import EffectResult, size
-from perfsweep.pipelines.analysis.todo import IN_ORDER, ToDo, todo
+from perfsweep.pipelines.analysis.effect_result import (
+    IN_ORDER,
+    EffectResult,
+    ToDo,
+    effect_name,
+    size,
+    speed_text,
+    todo,
+)
 from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
 from perfsweep.pipelines.report.pictures.svg import AMBER, BLUE, GREEN, GREY, NARROW, RED
 from perfsweep.pipelines.report.tables import effects_by_design, has_several_designs, heading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -111,13 +110,8 @@ def _rows(option: str, file: Path, comparison: Comparison) -> list[effects_chart
     raise ConfigError(f"{option} {file}: no effect has an interval yet. Measure two rounds or more first.")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of text with its looks, as matplotlib calls them."""
-
-    text: str
-    looks: dict[str, Any]
-
+Line = tuple[str, dict[str, Any]]
+"""A line of text with its looks, as matplotlib calls them."""
 
 PLAIN: dict[str, Any] = {"fontsize": SIZE}
 BOLD = {**PLAIN, "fontweight": "bold"}
@@ -134,7 +128,7 @@ def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width:
     kept = max(0, int((room - min(drawn, LEAST)) / LEADING))
     if len(questions) > kept:
         more = len(questions) - max(0, kept - 1)
-        questions = [*questions[: max(0, kept - 1)], Line(f"{more} more lines in the report", PLAIN)]
+        questions = [*questions[: max(0, kept - 1)], (f"{more} more lines in the report", PLAIN)]
     drawn = min(drawn, room - LEADING * len(questions))
     top = _write(figure, head, HEIGHT - EDGE) - LEADING / 2
     engine = figure.get_layout_engine()
@@ -147,28 +141,28 @@ def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width:
 def _write(figure: Figure, lines: Sequence[Line], top: float) -> float:
     """Write lines below a height in points; returns the height for the next line."""
     width = figure.get_figwidth() * 72
-    for line in lines:
+    for text, looks in lines:
         top -= LEADING
-        figure.text(EDGE / width, top / HEIGHT, line.text, parse_math=False, color="black", **line.looks)
+        figure.text(EDGE / width, top / HEIGHT, text, parse_math=False, color="black", **looks)
     return top
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
-    yield Line(comparison.name, {**BOLD, "fontsize": 14})
-    yield from (Line(text, PLAIN) for text in _folded(opening(comparison)))
+    yield (comparison.name, {**BOLD, "fontsize": 14})
+    yield from ((text, PLAIN) for text in _folded(opening(comparison)))
     for words in comparison.noise:
-        yield from (Line(text, BOLD) for text in _folded(f"! {words}"))
+        yield from ((text, BOLD) for text in _folded(f"! {words}"))
 
 
 def _questions(comparison: Comparison) -> Iterator[Line]:
     for words in open_questions(comparison):
-        yield from (Line(text, PLAIN) for text in _folded(f"- {words}"))
+        yield from ((text, PLAIN) for text in _folded(f"- {words}"))
 
 
 def _follows(comparison: Comparison) -> Iterator[Line]:
     for label, words in conclusions(comparison):
-        yield Line(label, BOLD)
-        yield from (Line(text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
+        yield (label, BOLD)
+        yield from ((text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
 
 
 def _folded(text: str) -> list[str]:

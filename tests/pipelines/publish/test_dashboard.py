@@ -35,17 +35,17 @@ def manifest(tmp_path: Path) -> Manifest:
 
 
 def panels(view: View) -> dict[str, list[str]]:
-    return {name: [panel.kind for panel in shown] for name, shown in view.sections}
+    return {name: [type(panel).__name__ for panel in shown] for name, shown in view.sections}
 
 
 def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Manifest) -> None:
     assert panels(view_of(manifest)) == {
-        "effects": ["media", "bar", "scatter", "media"],
-        "arms": ["bar", "bar"],
-        "toggles": ["parallel", "importance"],
-        "iteration time": ["line", "line", "bar", "bar", "line", "line"],
-        "frontier of slab_size": ["scatter", "scatter"],
-        "detail": ["comparer"],
+        "effects": ["MediaBrowser", "BarPlot", "ScatterPlot", "MediaBrowser"],
+        "arms": ["BarPlot", "BarPlot"],
+        "toggles": ["ParallelCoordinatesPlot", "ParameterImportancePlot"],
+        "iteration time": ["LinePlot", "LinePlot", "BarPlot", "BarPlot", "LinePlot", "LinePlot"],
+        "frontier of slab_size": ["ScatterPlot", "ScatterPlot"],
+        "detail": ["RunComparer"],
     }
 
 
@@ -64,7 +64,10 @@ def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> N
             assert theirs.get(name) == ours.get(name), (title, name)
     text = json.dumps(written)
     shown = [panel for _, panels in view.sections for panel in panels]
-    for name in {metric for panel in shown for metric in (*panel.metrics, panel.regex) if metric}:
+    lists = (getattr(panel, name, None) for panel in shown for name in ("y", "metrics", "media_keys"))
+    metrics = {str(metric) for some in lists if isinstance(some, list) for metric in some}
+    assert "iter/loss" in metrics
+    for name in metrics | {"iter/ms_.*", "bench_ms_per_unit", "config.toggles.slab_size"}:
         assert json.dumps(name.removeprefix("config.toggles."))[1:-1] in text, name
 
 
