@@ -21,9 +21,14 @@ from perfsweep.pipelines.analysis.combinations import (
     interaction_corners,
     parts_of,
 )
-from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name, machine_words
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim, effect_name, fastest, winners
-from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
+from perfsweep.pipelines.analysis.exclusions import (
+    BASE,
+    OTHER_DATA,
+    comparable_trials,
+    machine_name,
+    machine_words,
+)
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials, missing_rounds
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.notes import comparison_notes, disturbance, scatter_warning

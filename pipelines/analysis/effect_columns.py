@@ -13,6 +13,7 @@ from perfsweep.pipelines.analysis.columns import (
     ON_GPU,
     Column,
     Style,
+    ValueType,
     Where,
     file_column,
     own_column,
@@ -67,6 +68,10 @@ def _cost_text(result: EffectResult) -> str:
     """What a terminal shows of memory and compiling."""
     compiling = f"{_compile_text(result)} to compile" if _compile_text(result) else ""
     return ", ".join(filter(None, [megabytes_more(result.memory_bytes), compiling]))
+
+
+def _of_scaling(key: str, name: str, kind: ValueType, doc: str) -> Column[EffectResult]:
+    return file_column(key, lambda r: getattr(r.scaling, name) if r.scaling else None, kind, doc)
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (
@@ -147,19 +152,10 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         optional=True,
         drop=6,
     ),
-    file_column(
-        "efficiency_low", lambda r: r.scaling.low if r.scaling else None, float, "lower end of its interval"
-    ),
-    file_column("efficiency_high", lambda r: r.scaling.high if r.scaling else None, float, "upper end"),
-    file_column(
-        "ranks",
-        lambda r: r.scaling.ranks if r.scaling else None,
-        int,
-        "ranks of the arm, where it has more than its base",
-    ),
-    file_column(
-        "base_ranks", lambda r: r.scaling.base_ranks if r.scaling else None, int, "ranks of the base"
-    ),
+    _of_scaling("efficiency_low", "low", float, "lower end of its interval"),
+    _of_scaling("efficiency_high", "high", float, "upper end"),
+    _of_scaling("ranks", "ranks", int, "ranks of the arm, where it has more than its base"),
+    _of_scaling("base_ranks", "base_ranks", int, "ranks of the base"),
     file_column(
         "scaling",
         lambda r: r.scaling.work.value if r.scaling else None,

@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.columns import (
     soft,
     some,
 )
-from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
+from perfsweep.pipelines.analysis.exclusions import machine_name, told_apart
 from perfsweep.pipelines.store.progress import BAD, Progress, StoredTrial
 from perfsweep.pipelines.store.records import Manifest, Outcome
 from perfsweep.pipelines.store.trial_schema import JOB_OOM

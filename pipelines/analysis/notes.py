@@ -10,7 +10,7 @@ from statistics import median
 import polars as pl
 
 from perfsweep.pipelines.analysis.arm_records import bound_by
-from perfsweep.pipelines.analysis.comparable import ComparableTrials
+from perfsweep.pipelines.analysis.exclusions import ComparableTrials
 from perfsweep.pipelines.analysis.failed_trials import notes_on_other_machines
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power

@@ -39,8 +39,7 @@ from perfsweep.pipelines.execution.spawn import ServerLost, end, failure_of, fix
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.idle import IdlePower, write_idle
-from perfsweep.pipelines.store.needed_once import arms_without, kept_folder, untrained
+from perfsweep.pipelines.store.needed_once import IdlePower, arms_without, kept_folder, untrained, write_idle
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress

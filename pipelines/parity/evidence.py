@@ -8,10 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from perfsweep.pipelines.parity import deviations
-from perfsweep.pipelines.parity.bounds import SEED_MARGIN, is_own
-from perfsweep.pipelines.parity.deviations import judge
-from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict, entry_of
+from perfsweep.pipelines.parity.deviations import failed_oracles, judge
+from perfsweep.pipelines.parity.results import (
+    SEED_MARGIN,
+    Deviation,
+    ParityResult,
+    ParityVerdict,
+    entry_of,
+    is_own,
+    loosest,
+)
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, Trial, Trials
 from perfsweep.pipelines.statistics.estimates import Equivalence, tost
 from perfsweep.pipelines.store.declared import declared_by
@@ -127,12 +133,10 @@ class Agreement:
 
     def timed(self, arm: Arm, reference: Arm) -> TimedParity:
         """What the numbers of an arm's timing trials say against a baseline's."""
-        loosest, bounds = self._class(arm, reference)
+        parity, bounds = self._class(arm, reference)
         checks = self._declared.checks
-        excused = any(map(is_own, checks)) and bool(
-            deviations.failed_oracles(self.evidence(reference.id), checks)
-        )
-        return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
+        excused = any(map(is_own, checks)) and bool(failed_oracles(self.evidence(reference.id), checks))
+        return self._timed.judge(arm.id, reference.id, Allowed(parity, bounds, checks), excused)
 
     def courses_wanted(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
         """List the course trials that a pack lacks, then trials that would decide where an arm departs."""
@@ -145,8 +149,8 @@ class Agreement:
 
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
         """A run of an arm against another's, in the loosest class of the levels that set them apart."""
-        loosest, bounds = self._class(arm, base)
-        return deviations.judge(theirs, ours, self._declared.checks, loosest, bounds)
+        parity, bounds = self._class(arm, base)
+        return judge(theirs, ours, self._declared.checks, parity, bounds)
 
     def replicates_wanted(self, pack: Pack) -> list[tuple[str, int]]:
         """List (arm, offset of the seed) of evidence after the first that a pack should have, or has.
@@ -242,26 +246,26 @@ class Agreement:
             if arm.levels[name] != reference.levels.get(name)
         ]
         rounding = [one for one in self.levels(reference).values() if one.parity is Parity.TOLERANCE]
-        return deviations.loosest([*apart, *rounding] if apart else [], self._checks)
+        return loosest([*apart, *rounding] if apart else [], self._checks)
 
     def _judged(self, arm: Arm, reference: Arm) -> ParityResult:
-        loosest, bounds = self._class(arm, reference)
+        parity, bounds = self._class(arm, reference)
         units = [self._units(one.id) for one in (reference, arm)]
         theirs, ours = self.evidence(reference.id), self.evidence(arm.id)
-        first = deviations.judge(
+        first = judge(
             comparable(theirs, ours),
             ours,
             self._checks if replayed(ours) else self._declared.checks,
-            loosest,
+            parity,
             bounds,
             units_expected=units[0],
             units_done=units[1],
         )
         pairs = self._pairs(arm.id, reference.id)
-        if loosest is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
+        if parity is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
             return first
         theirs, ours = zip(*pairs, strict=True)
-        return judge_seeds(theirs, ours, self._declared.checks, loosest, bounds)
+        return judge_seeds(theirs, ours, self._declared.checks, parity, bounds)
 
     def _pairs(self, arm_id: str, reference_id: str) -> list[tuple[Evidence, Evidence]]:
         """Evidence of reference and arm by seed, where both have it."""

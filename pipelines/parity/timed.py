@@ -16,8 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Protocol
 
-from perfsweep.pipelines.parity.bounds import is_own, number_bound
-from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.pipelines.parity.results import Deviation, is_own, number_bound
 from perfsweep.pipelines.store.schema import Kind, Manifest, Outcome, Pack
 from perfsweep.pipelines.store.trial_schema import TrialRecord
 from perfsweep.workloads.api import Check, Parity

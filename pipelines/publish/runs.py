@@ -141,13 +141,8 @@ def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:
 
 def _final(progress: Progress, pack: Pack, arm: str) -> list[StoredTrial]:
     """The arm's trials in the attempts that finished a round: the ones that comparisons use."""
-    final = []
-    for number in range(len(pack.orders)):
-        attempt = progress.finished_attempt(pack, number)
-        found = progress.timing[pack.id, number][attempt].get(arm) if attempt is not None else None
-        if found:
-            final.append(found)
-    return final
+    used = (one for number in range(len(pack.orders)) for one in progress.used(pack, number))
+    return [one for one in used if one.record.arm == arm]
 
 
 def _timing(found: StoredTrial, problems: list[str]) -> Timing:

@@ -122,7 +122,9 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
     if estimate.interval is None:
         yield f"no interval: {estimate.reason}"
         return
-    yield f"95 % interval: {_bounds(estimate, estimate.interval)}{_error(estimate)}"
+    known = f" with {estimate.degrees:.3g} degrees of freedom"
+    error = "" if estimate.error is None else f"; standard error {estimate.error:.2%}{known}"
+    yield f"95 % interval: {_bounds(estimate, estimate.interval)}{error}"
     if judgement.holm is None:
         yield "correction: none, it is not among the comparisons"
         return
@@ -140,10 +142,3 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
 
 def _bounds(estimate: Estimate, interval: Interval) -> str:
     return bounds_text(math.exp(estimate.log_ratio), *interval.ratios)
-
-
-def _error(estimate: Estimate) -> str:
-    """The standard error, of an interval that has one."""
-    if estimate.error is None:
-        return ""
-    return f"; standard error {estimate.error:.2%} with {estimate.degrees:.3g} degrees of freedom"

@@ -1,4 +1,4 @@
-"""What a pack does once, apart from rounds: trainings to the target, and results that are kept.
+"""What a pack does once, apart from rounds: trainings to the target, results that are kept, power at rest.
 
 Results are in one folder, or in one within it for each arm of a sweep.
 """
@@ -10,11 +10,24 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from perfsweep.pipelines.store import trial_files
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.progress import Progress
-from perfsweep.pipelines.store.records import IDEAL_LOADER, PLACEBO, Manifest, Outcome, Pack, TrialRecord
+from perfsweep.pipelines.store.records import (
+    IDEAL_LOADER,
+    PLACEBO,
+    Manifest,
+    Outcome,
+    Pack,
+    StoredValue,
+    SweepFolder,
+    TrialRecord,
+)
 from perfsweep.pipelines.store.schema import Arm, Keep, Kind
 from perfsweep.pipelines.store.target import Target
+from perfsweep.workloads.errors import RecordError
 
 NO_TRAINING = frozenset({PLACEBO, IDEAL_LOADER})
 """Designs whose arms are no choice, and are not trained to a target."""
@@ -101,3 +114,46 @@ def make_folders(manifest: Manifest, arms: Iterable[Arm]) -> None:
     for arm in arms:
         if keep := kept_folder(manifest, arm):
             trial_files.create(Path(keep.folder))
+
+
+_FILE = "idle.json"
+
+
+class IdlePower(StoredValue):
+    """What the counters of energy say of a machine on which no trial runs.
+
+    Attributes
+    ----------
+    watts : by counter
+    source : of the counters, such as NVML
+    step_s : time between two changes of the slowest counter; None where none was seen
+    withheld : why there are no watts, as one sentence
+    """
+
+    source: str = ""
+    watts: dict[str, float] = {}
+    step_s: float | None = None
+    withheld: str = ""
+
+
+def write_idle(folder: SweepFolder, pack: str, idle: IdlePower) -> None:
+    """Keep what a pack measured, in place of what it measured when it was started before."""
+    folder.pack_dir(pack).mkdir(parents=True, exist_ok=True)
+    write_atomically(folder.pack_dir(pack) / _FILE, idle.model_dump_json(indent=1).encode())
+
+
+def read_idle(folder: SweepFolder, pack: str) -> IdlePower | None:
+    """Read what a pack measured; None where it has measured nothing.
+
+    Raises
+    ------
+    RecordError
+        The file is damaged.
+    """
+    file = folder.pack_dir(pack) / _FILE
+    try:
+        return IdlePower.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise RecordError(f"{file} cannot be read ({type(error).__name__}); remove it") from error

@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfsweep.checksums import unsealed
-from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
+from perfsweep.pipelines.analysis.exclusions import comparable_trials, keys_of
 from perfsweep.pipelines.store.files import json_object, read_whole, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest

@@ -14,7 +14,7 @@ from perfsweep.pipelines.commands.scripts import looking
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.commands.two_versions import DEFAULTS, TwoVersions
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
-from perfsweep.pipelines.parity.bounds import loosest
+from perfsweep.pipelines.parity.results import loosest
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import PLACEBO
