@@ -1,4 +1,7 @@
-"""Each arm over all rounds: time per unit, phases, memory, counters, and how far it is from its oracles."""
+"""Each arm over all rounds: time per unit, phases, memory, counters, and how far it is from its oracles.
+
+The columns of the table of arms are declared here once: for `report.html`, `report.md` and `arms.parquet`.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,24 @@ from perfsweep.pipelines.analysis.arm_records import (
     Counts,
     counter_changes,
     counter_table,
+    outcome_text,
+)
+from perfsweep.pipelines.analysis.columns import (
+    NAME_WIDTH,
+    ON_GPU,
+    Column,
+    Where,
+    file_column,
+    own_column,
+    soft,
+    some,
 )
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted
 from perfsweep.pipelines.store.files import write_parquet
-from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.records import Outcome, SweepFolder
+from perfsweep.pipelines.units import MB, duration
 from perfsweep.workloads.api import Check, Evidence
 
 
@@ -200,3 +215,144 @@ def judge_quality(
         if deviations:
             judged.append(Quality(label, deviations))
     return tuple(judged)
+
+
+SHOWN_PHASES = 6
+
+
+def _phases_text(arm: ArmResult) -> str:
+    """The longest phases with their time per unit; those under a hundredth of the whole are left out."""
+    least = (arm.ns_per_unit or 0.0) / 100
+    longest = [share for share in arm.phases if share.ns_per_unit >= least][:SHOWN_PHASES]
+    return ", ".join(
+        f"{share.phase} {duration(share.ns_per_unit)}{' (device)' * (share.on == 'device')}"
+        for share in longest
+    )
+
+
+def _ranks_text(arm: ArmResult) -> str:
+    on = f" on {arm.nodes} nodes" if (arm.nodes or 1) > 1 else ""
+    return f"{arm.ranks}{on}" if arm.ranks else ""
+
+
+def _trials_ended(outcome: Outcome) -> Column[ArmResult]:
+    return file_column(
+        outcome.value,
+        lambda arm: arm.outcomes.get(outcome.value, 0),
+        int,
+        f"trials of any kind that ended so: {outcome.value}",
+    )
+
+
+ARMS: tuple[Column[ArmResult], ...] = (
+    Column(
+        "name",
+        "arm",
+        lambda arm: arm.name,
+        lambda arm: arm.name or arm.label,
+        doc="what the sweep calls the arm, else its label",
+        width=NAME_WIDTH,
+    ),
+    Column(
+        "label",
+        "levels",
+        lambda arm: arm.label,
+        lambda arm: "" if arm.name in ("", arm.label) else arm.label,
+        where=Where.HTML | Where.FILE,
+        doc="what sets an arm with a name of its own apart from the baseline",
+        optional=True,
+        width=NAME_WIDTH,
+        style=soft,
+    ),
+    own_column("on_gpu", "on a GPU", doc=ON_GPU, optional=True, style=soft),
+    own_column("ns_per_unit", "time per {unit}", some(duration), doc="median of the rounds", kind=float),
+    file_column(
+        "paired_ns",
+        lambda arm: arm.paired_ns,
+        float,
+        "time per unit by the rounds that it shares with the baseline: arms are ordered by it",
+    ),
+    own_column("iteration_ns", "median iteration", some(duration), doc="median iteration", kind=float),
+    Column(
+        "phases",
+        "phases, per {unit}",
+        text=_phases_text,
+        where=Where.PAGES,
+        doc="where the time goes, as far as the workload marks it",
+        width=NAME_WIDTH,
+        style=soft,
+    ),
+    own_column(
+        "rounds", "rounds", some(str), where=Where.HTML | Where.FILE, doc="timing trials that count", kind=int
+    ),
+    own_column(
+        "peak_bytes",
+        "peak memory",
+        some(lambda size: f"{size / MB:.0f} MB"),
+        doc="peak memory, median of its timing trials",
+        kind=int,
+    ),
+    own_column(
+        "minor_faults",
+        "faults",
+        some("{:,.0f}".format),
+        where=Where.WIDE,
+        doc="minor page faults of an iteration: memory that the allocator gave back and took again",
+        kind=float,
+        optional=True,
+    ),
+    file_column("major_faults", lambda arm: arm.major_faults, float, "major page faults of an iteration"),
+    file_column("system_ns", lambda arm: arm.system_ns, float, "time of an iteration in the kernel"),
+    own_column(
+        "run_delay",
+        "run delay",
+        some("{:.1%}".format),
+        where=Where.WIDE,
+        doc="share of the time for which others had its cores",
+        kind=float,
+        optional=True,
+    ),
+    own_column(
+        "mfu", "MFU", "{:.1%}".format, doc="model FLOPs by the device's peak", kind=float, optional=True
+    ),
+    Column(
+        "ranks",
+        "ranks",
+        lambda arm: arm.ranks,
+        _ranks_text,
+        where=Where.WIDE,
+        doc="processes of a trial; its time is that of the slowest",
+        kind=int,
+        optional=True,
+    ),
+    file_column("nodes", lambda arm: arm.nodes, int, "nodes that its ranks lie on"),
+    own_column(
+        "collectives",
+        "in collectives",
+        "{:.0%}".format,
+        where=Where.WIDE,
+        doc="share of the time in which a rank has a collective under way, under the profiler",
+        kind=float,
+        optional=True,
+    ),
+    own_column(
+        "straggling",
+        "stragglers",
+        "{:.0%}".format,
+        where=Where.WIDE,
+        doc="share of the time for which a rank waits in collectives for the last one to come",
+        kind=float,
+        optional=True,
+    ),
+    Column(
+        "trials",
+        "trials",
+        text=lambda arm: outcome_text(arm.outcomes),
+        where=Where.PAGES,
+        doc="how all trials of the arm ended",
+        width=NAME_WIDTH,
+    ),
+    *(_trials_ended(outcome) for outcome in Outcome),
+    file_column("arm", lambda arm: arm.id, doc="id of the arm: its folder under `trials/`"),
+)
+"""Of one arm each row."""

@@ -110,10 +110,9 @@ def collect(folder: SweepFolder, manifest: Manifest, progress: Progress | None =
 
 def _used_attempts(progress: Progress, manifest: Manifest) -> set[tuple[str, int, int]]:
     """(pack, round, attempt) of finished rounds."""
-    used = set()
-    for pack in manifest.packs:
-        for number in range(len(pack.orders)):
-            attempt = progress.finished_attempt(pack, number)
-            if attempt is not None:
-                used.add((pack.id, number, attempt))
-    return used
+    return {
+        (pack.id, number, attempt)
+        for pack in manifest.packs
+        for number in range(len(pack.orders))
+        if (attempt := progress.finished_attempt(pack, number)) is not None
+    }

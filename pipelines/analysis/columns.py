@@ -1,6 +1,6 @@
 """Columns of tables, each declared once for all code that shows the table or writes it into a file.
 
-Those of effects are in `effect_columns`, those of arms in `arm_columns`.
+Those of effects are in `effect_columns`, those of arms in `arm_results`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Where(Flag):
     FILE = auto()  # Parquet, JSON and CSV, and so W&B
     PAGES = HTML | MARKDOWN
     PEOPLE = TERMINAL | PAGES
+    WIDE = PAGES | FILE
     ALL = PEOPLE | FILE
 
 
@@ -97,6 +99,9 @@ SHORT = 12
 NAME_WIDTH = 24
 """Characters of a name that a narrow terminal shows on one line, at the cost of other columns."""
 
+ON_GPU = "of an arm measured on a CPU: `yes`, `as graphs` that are replayed, or `CPU only`"
+"""What the column `on_gpu` says, of effects and arms."""
+
 PROSE = 40
 """Characters that a narrow terminal keeps of a sentence's line."""
 
@@ -136,6 +141,17 @@ def _is_no_number(value: Any) -> bool:
 def file_column(key: str, value: Callable[[T], Any], kind: ValueType = str, doc: str = "") -> Column[T]:
     """Declare a column that is written down: in Parquet, JSON and CSV, and so in W&B; no page shows it."""
     return Column(key, key, value, kind=kind, where=Where.FILE, doc=doc)
+
+
+def own_column(name: str, heading: str, shown: Callable[[Any], str] = str, **looks: Any) -> Column[Any]:
+    """Declare a column of the field or property that a row has by this name; of None nothing is shown."""
+    value = attrgetter(name)
+    return Column(name, heading, value, lambda row: "" if value(row) is None else shown(value(row)), **looks)
+
+
+def some(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Show nothing of zero."""
+    return lambda value: shown(value) if value else ""
 
 
 def soft(row: object) -> Style:

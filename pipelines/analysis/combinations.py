@@ -10,13 +10,11 @@ from statistics import mean
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.effect_result import EffectResult, counts
+from perfsweep.pipelines.analysis.effect_result import ALONE, BETWEEN, EffectResult, counts
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest
 from perfsweep.workloads.api import LevelValue
 
-BETWEEN = " x "
-"""Joins the toggles of an interaction in the name of its effect."""
 SHARED = " = "
 """Joins interactions that are confounded in a design."""
 
@@ -186,7 +184,7 @@ def parts_of(steps: Mapping[str, tuple[str, str]], effects: Sequence[EffectResul
     return tuple(found)
 
 
-ALONE, BESIDE = "one_at_a_time", "leave_one_out"
+BESIDE = "leave_one_out"
 _NO_HELP = (Verdict.NO_DIFFERENCE, Verdict.SLOWER)
 
 

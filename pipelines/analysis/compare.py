@@ -21,10 +21,14 @@ from perfsweep.pipelines.analysis.combinations import (
     interaction_corners,
     parts_of,
 )
-from perfsweep.pipelines.analysis.comparable import comparable_trials, machine_name, machine_words
-from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
-from perfsweep.pipelines.analysis.exclusions import BASE, OTHER_DATA
+from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim, effect_name, fastest, winners
+from perfsweep.pipelines.analysis.exclusions import (
+    BASE,
+    OTHER_DATA,
+    comparable_trials,
+    machine_name,
+    machine_words,
+)
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials, missing_rounds
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.notes import comparison_notes, disturbance, scatter_warning
@@ -32,7 +36,6 @@ from perfsweep.pipelines.analysis.phases import read_series
 from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
-from perfsweep.pipelines.analysis.todo import fastest, winners
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress

@@ -8,9 +8,19 @@ and W&B's table has the columns of `effects.parquet`. A new statistic is one `Co
 from __future__ import annotations
 
 from perfsweep.pipelines.analysis.arm_records import outcome_text
-from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, soft
-from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, speed_text
-from perfsweep.pipelines.analysis.todo import todo
+from perfsweep.pipelines.analysis.columns import (
+    NAME_WIDTH,
+    ON_GPU,
+    Column,
+    Style,
+    ValueType,
+    Where,
+    file_column,
+    own_column,
+    soft,
+    some,
+)
+from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, speed_text, todo
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.units import bounds_text, megabytes_more
 
@@ -58,6 +68,10 @@ def _cost_text(result: EffectResult) -> str:
     """What a terminal shows of memory and compiling."""
     compiling = f"{_compile_text(result)} to compile" if _compile_text(result) else ""
     return ", ".join(filter(None, [megabytes_more(result.memory_bytes), compiling]))
+
+
+def _of_scaling(key: str, name: str, kind: ValueType, doc: str) -> Column[EffectResult]:
+    return file_column(key, lambda r: getattr(r.scaling, name) if r.scaling else None, kind, doc)
 
 
 EFFECTS: tuple[Column[EffectResult], ...] = (
@@ -138,50 +152,26 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         optional=True,
         drop=6,
     ),
-    file_column(
-        "efficiency_low", lambda r: r.scaling.low if r.scaling else None, float, "lower end of its interval"
-    ),
-    file_column("efficiency_high", lambda r: r.scaling.high if r.scaling else None, float, "upper end"),
-    file_column(
-        "ranks",
-        lambda r: r.scaling.ranks if r.scaling else None,
-        int,
-        "ranks of the arm, where it has more than its base",
-    ),
-    file_column(
-        "base_ranks", lambda r: r.scaling.base_ranks if r.scaling else None, int, "ranks of the base"
-    ),
+    _of_scaling("efficiency_low", "low", float, "lower end of its interval"),
+    _of_scaling("efficiency_high", "high", float, "upper end"),
+    _of_scaling("ranks", "ranks", int, "ranks of the arm, where it has more than its base"),
+    _of_scaling("base_ranks", "base_ranks", int, "ranks of the base"),
     file_column(
         "scaling",
         lambda r: r.scaling.work.value if r.scaling else None,
         doc="what an iteration does where ranks are added: the same in all (`strong`) or for each (`weak`)",
     ),
-    Column(
-        "on_gpu",
-        "on a GPU",
-        lambda r: r.on_gpu,
-        doc="of an arm measured on a CPU: `yes`, `as graphs` that are replayed, or `CPU only`",
-        optional=True,
-        width=10,
-        drop=1,
-        style=soft,
-    ),
+    own_column("on_gpu", "on a GPU", doc=ON_GPU, optional=True, width=10, drop=1, style=soft),
     Column("cost", "cost", text=_cost_text, where=Where.TERMINAL, width=10),
-    Column(
-        "memory_bytes",
-        "memory",
-        lambda r: r.memory_bytes,
-        lambda r: megabytes_more(r.memory_bytes),
-        where=Where.PAGES | Where.FILE,
-        doc="change of peak memory",
-        kind=float,
+    own_column(
+        "memory_bytes", "memory", megabytes_more, where=Where.WIDE, doc="change of peak memory", kind=float
     ),
     Column(
         "compile_s",
         "compile",
         lambda r: r.compile_s,
         _compile_text,
-        where=Where.PAGES | Where.FILE,
+        where=Where.WIDE,
         doc="seconds of compiling with nothing compiled yet",
         kind=float,
         optional=True,
@@ -191,7 +181,7 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         "warm",
         lambda r: r.warm_compile_s,
         _warm_compile_text,
-        where=Where.PAGES | Where.FILE,
+        where=Where.WIDE,
         doc="seconds of compiling in a timing trial, which finds on disk what the sweep has compiled",
         kind=float,
         optional=True,
@@ -206,19 +196,13 @@ EFFECTS: tuple[Column[EffectResult], ...] = (
         "base",
         "base",
         lambda r: r.base_label,
-        where=Where.PAGES | Where.FILE,
+        where=Where.WIDE,
         doc="the arm that it is measured against",
         width=NAME_WIDTH,
         style=soft,
     ),
-    Column(
-        "rounds",
-        "rounds",
-        lambda r: r.rounds,
-        lambda r: str(r.rounds or ""),
-        where=Where.PAGES | Where.FILE,
-        doc="pairs that the interval rests on",
-        kind=int,
+    own_column(
+        "rounds", "rounds", some(str), where=Where.WIDE, doc="pairs that the interval rests on", kind=int
     ),
     Column(
         "trials",

@@ -7,8 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.pipelines.analysis.columns import NAME_WIDTH, PROSE, Column, Style, Where, file_column, soft
-from perfsweep.pipelines.analysis.comparable import machine_name, told_apart
+from perfsweep.pipelines.analysis.columns import (
+    NAME_WIDTH,
+    PROSE,
+    Column,
+    Style,
+    Where,
+    file_column,
+    own_column,
+    soft,
+    some,
+)
+from perfsweep.pipelines.analysis.exclusions import machine_name, told_apart
 from perfsweep.pipelines.store.progress import BAD, Progress, StoredTrial
 from perfsweep.pipelines.store.records import Manifest, Outcome
 from perfsweep.pipelines.store.trial_schema import JOB_OOM
@@ -104,7 +114,7 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
         doc="what the sweep calls it",
         width=NAME_WIDTH,
     ),
-    Column("trials", "trials", lambda one: one.trials, doc="that ended so, by kind"),
+    own_column("trials", "trials", doc="that ended so, by kind"),
     file_column("outcome", lambda one: one.outcome.value, doc="how they ended"),
     Column(
         "exception",
@@ -115,29 +125,15 @@ FAILURES: tuple[Column[FailedTrials], ...] = (
         width=PROSE,
         style=lambda one: Style.BAD if one.is_mistake else Style.PLAIN,
     ),
-    Column(
-        "where",
-        "in",
-        lambda one: one.where,
-        where=Where.PAGES | Where.FILE,
-        doc="line of the workload",
-        width=PROSE,
-        optional=True,
-    ),
-    Column(
-        "retired",
-        "retired",
-        lambda one: one.retired,
-        lambda one: "retired" if one.retired else "",
-        doc="not started again",
-        kind=bool,
-        optional=True,
+    own_column("where", "in", where=Where.WIDE, doc="line of the workload", width=PROSE, optional=True),
+    own_column(
+        "retired", "retired", some(lambda _: "retired"), doc="not started again", kind=bool, optional=True
     ),
     Column(
         "log",
         "log",
         lambda one: str(one.log),
-        where=Where.PAGES | Where.FILE,
+        where=Where.WIDE,
         doc="of the last of them",
         width=PROSE,
         style=soft,

@@ -9,15 +9,14 @@ from statistics import median
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.arm_records import ArmRecords, bound_by
-from perfsweep.pipelines.analysis.comparable import differing_data
+from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, decide
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
-from perfsweep.pipelines.analysis.rulings import Ruler, claims_of, decide_memory
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions, differing_data
+from perfsweep.pipelines.analysis.rulings import Ruler, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.statistics.estimates import Apart, Estimate, break_even
+from perfsweep.pipelines.statistics.estimates import Apart, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.declared import declared_by
@@ -69,9 +68,8 @@ class Judge:
         self.holding_back = HoldingBack(manifest, used, self.records)
         self.peaks = rounds_of(used.filter(pl.col("peak_bytes") > 0), "peak_bytes")
         self.peak_bytes = used["peak_bytes"].to_list()
-        claims = claims_of(manifest, self.declared)
-        self.ruler = Ruler(manifest, claims, self.records, self.agreement)
-        self.notes = [claims.missing] if claims.missing else []
+        self.ruler = Ruler(manifest, self.declared, self.records, self.agreement)
+        self.notes = [self.ruler.missing] if self.ruler.missing else []
 
     def effects(self) -> tuple[EffectResult, ...]:
         """All effects, verdicts corrected for their number."""
@@ -126,24 +124,21 @@ class Judge:
             held_back=judgement.reason if judgement and judgement.verdict is Verdict.HELD_BACK else "",
         )
         if estimate:
-            result = self._with_times(result, estimate)
+            low, high = estimate.interval.ratios if estimate.interval else (None, None)
+            result = replace(
+                result,
+                ratio=math.exp(estimate.log_ratio),
+                low=low,
+                high=high,
+                p=estimate.p,
+                rounds=estimate.rounds,
+                method=estimate.method,
+            )
         if effect.contrast:  # compile cost and claims are about one pair of arms
             return result
         if estimate:
             result = self._with_compiling(result)
         return replace(result, rulings=self.ruler.of_effect(result, estimate, judgement))
-
-    def _with_times(self, result: EffectResult, estimate: Estimate) -> EffectResult:
-        low, high = estimate.interval.ratios if estimate.interval else (None, None)
-        return replace(
-            result,
-            ratio=math.exp(estimate.log_ratio),
-            low=low,
-            high=high,
-            p=estimate.p,
-            rounds=estimate.rounds,
-            method=estimate.method,
-        )
 
     def _with_compiling(self, result: EffectResult) -> EffectResult:
         arm, base = result.effect.pairs[0]
@@ -183,12 +178,6 @@ class Judge:
             for name in (arm, base)
         ]
         return break_even(*once_s, *each_s)
-
-    def bound_by(self, arm: str) -> str | None:
-        """Whether the host or the device limits an arm; None where the device's work was not measured."""
-        times_ns = [record.ns_per_unit for record in self.records.timed(arm) if record.units > 0]
-        busy_ns = (self.records.counters(arm) or {}).get("device_busy_ns")
-        return bound_by(busy_ns, median(times_ns) if times_ns else None)
 
     def _memory(self, effect: Effect) -> float | None:
         """Median over rounds of the arm's peak memory minus the base's, in bytes; None for an interaction.

@@ -9,7 +9,8 @@ from statistics import median
 
 import polars as pl
 
-from perfsweep.pipelines.analysis.comparable import ComparableTrials
+from perfsweep.pipelines.analysis.arm_records import bound_by
+from perfsweep.pipelines.analysis.exclusions import ComparableTrials
 from perfsweep.pipelines.analysis.failed_trials import notes_on_other_machines
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.plan.power import PLANNING_PAIR_SD, Spread, power
@@ -64,8 +65,13 @@ def _remarks(judge: Judge) -> list[str]:
 
 def _bounds(judge: Judge) -> list[str]:
     """What each arm waits for, where that is known: a host-bound arm gains nothing from faster kernels."""
-    bounds = [(name, judge.bound_by(arm)) for arm, name in judge.manifest.arm_names.items()]
-    return [f"{name}: {words}" for name, words in bounds if words]
+    lines = []
+    for arm, name in judge.manifest.arm_names.items():
+        times_ns = [record.ns_per_unit for record in judge.records.timed(arm) if record.units > 0]
+        busy_ns = (judge.records.counters(arm) or {}).get("device_busy_ns")
+        if words := bound_by(busy_ns, median(times_ns) if times_ns else None):
+            lines.append(f"{name}: {words}")
+    return lines
 
 
 def _recompiles(judge: Judge) -> list[str]:

@@ -7,9 +7,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import polars as pl
 
@@ -63,42 +61,30 @@ def decide_memory(
     return decide(peaks, compared, withheld, margin)
 
 
-@dataclass(frozen=True)
-class Claims:
-    """What reports claim about a workload under a configuration, with the toggles that the claims name.
-
-    `missing` says why there are none although reports make some.
-    """
-
-    claims: Sequence[Claim] = ()
-    toggles: Sequence[Toggle] = ()
-    config: Any = None
-    missing: str = ""
-
-
-def claims_of(manifest: Manifest, declared: Declared) -> Claims:
-    """Read the claims of a sweep's workload, where it is known here; code says what a device cannot decide.
-
-    A workload about which nothing is claimed is not imported.
-    """
-    if not declared.claims:
-        return Claims()
-    try:
-        cls, config = known_workload(manifest.sweep.workload, manifest.sweep.config)
-    except PerfsweepError as error:
-        return Claims(missing=f"claims are not ruled on: {error}")
-    named = {name for arm in manifest.arms for name in arm.levels}
-    spoken = [claim for claim in cls.claims if claim.speaks_of(config)]
-    return Claims(spoken, cls.toggles_named(named), config)
-
-
 class Ruler:
-    """Rules on the claims about the arms of one sweep; `memory` is set once that is decided."""
+    """Rules on the claims about the arms of one sweep; `memory` is set once that is decided.
 
-    def __init__(self, manifest: Manifest, claims: Claims, records: ArmRecords, agreement: Agreement) -> None:
+    Claims are read from the sweep's workload, where it is known here: code says what a device cannot decide.
+    A workload about which nothing is claimed is not imported. `missing` says why there are none although
+    reports make some.
+    """
+
+    def __init__(
+        self, manifest: Manifest, declared: Declared, records: ArmRecords, agreement: Agreement
+    ) -> None:
         self.manifest, self.records, self.agreement = manifest, records, agreement
-        self.claims, self.toggles = claims.claims, claims.toggles
-        self.space = Space(tuple(claims.toggles), claims.config, records.device())
+        self.claims: Sequence[Claim] = ()
+        self.toggles: Sequence[Toggle] = ()
+        self.missing, config = "", None
+        if declared.claims:
+            try:
+                cls, config = known_workload(manifest.sweep.workload, manifest.sweep.config)
+            except PerfsweepError as error:
+                self.missing = f"claims are not ruled on: {error}"
+            else:
+                self.claims = [claim for claim in cls.claims if claim.speaks_of(config)]
+                self.toggles = cls.toggles_named({name for arm in manifest.arms for name in arm.levels})
+        self.space = Space(tuple(self.toggles), config, records.device())
         self.memory = Decisions({}, {})
 
     def of_effect(

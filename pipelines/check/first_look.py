@@ -20,6 +20,7 @@ import numpy as np
 from perfsweep.pipelines.check import ANSWER
 from perfsweep.pipelines.execution.spawn import Exec, Termination, fix_imports, wait
 from perfsweep.pipelines.parity import deviations
+from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Failure, Kind, Manifest, read_evidence, read_status, write_spec
 from perfsweep.pipelines.trial import layout
@@ -131,7 +132,7 @@ class FirstLook:
 
     def _same(self, one: Seen, other: Seen) -> bool:
         result = deviations.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
-        fine = (deviations.ParityVerdict.IDENTICAL, deviations.ParityVerdict.WITHIN_TOLERANCE)
+        fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE)
         return result.verdict in fine
 
     def _parting(self, first: Seen, second: Seen, third: Seen) -> Parting:

@@ -16,8 +16,7 @@ import click
 from perfsweep.pipelines.commands.judge import PRECISE, Steps, TwoVersions
 from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.plan.provided import CannotRun
-from perfsweep.pipelines.report.bisect_answer import SHORT, BisectAnswer, Find, Step, mark_of
-from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.report.version_answer import SHORT, Answer, BisectAnswer, Find, Side, Step, mark_of
 from perfsweep.pipelines.terminal import error_console
 from perfsweep.pipelines.versions import tree
 from perfsweep.pipelines.versions.bisection import Mark

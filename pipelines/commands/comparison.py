@@ -16,11 +16,9 @@ from perfsweep.pipelines.commands.sweep import show_comparison, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import explanation
-from perfsweep.pipelines.report import regressions as changes
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
-from perfsweep.pipelines.report.latex import effects_latex
+from perfsweep.pipelines.report.markdown import effects_latex
 from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
-from perfsweep.pipelines.report.regressions import change_columns, compare_with, stored_baseline
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import SweepFolder
@@ -83,20 +81,20 @@ def compare(
         console.print(f"baseline: {store}", soft_wrap=True)
     if files:
         _export(console, opened, figure, latex, page)
-    every = compare_with(opened.baseline, earlier) if earlier else ()
+    every = [baselines.compare_baselines(one, opened.baseline) for one in earlier]
     slower = any(one.regressions(margin) for one in every)
     status = max(status, SOME_FAILED if slower else DONE)
     if as_json:
         report = opened.report()
         console.print(f"report: {report}", soft_wrap=True)
         path = None if report.read_only else report.path
-        others_found = [changes.against(one, margin) for one in every]
+        others_found = [reporting.against(one, margin) for one in every]
         workload = opened.manifest.sweep.workload
         print_json(comparison_object(opened.comparison, workload, sweep, path, status, store, others_found))
     elif as_csv:
         _print_csv(opened, every, margin)
     else:
-        changes.show(console, every, margin)
+        reporting.show_against(console, every, margin)
     return status
 
 
@@ -141,8 +139,10 @@ def _print_csv(opened: api.Sweep, every: Sequence[Changes], margin: float) -> No
     if not every:
         print_csv(CSV_SCHEMA, effect_rows(opened.comparison, opened.comparison.effects))
         return
-    rows = [row for one in every for row in changes.judged(one, margin)]
-    print_csv(changes.CSV_SCHEMA, Rows((changes.THEN, *change_columns("reference")), rows))
+    rows = [row for one in every for row in reporting.judged(one, margin)]
+    print_csv(
+        reporting.AGAINST_CSV_SCHEMA, Rows((reporting.THEN, *reporting.change_columns("reference")), rows)
+    )
 
 
 def refuse_several(options: dict[str, bool]) -> None:
@@ -164,7 +164,7 @@ def _names(text: str | None) -> list[str] | None:
 
 def baseline_at(path: str) -> Baseline:
     """Read a stored baseline, or what the folder of a sweep can be compared by."""
-    return changes.stored_baseline(path) or api.open_sweep(path).baseline
+    return api.open_sweep(path).baseline if Path(path).is_dir() else baselines.load(Path(path))
 
 
 def history(
@@ -196,9 +196,9 @@ def history(
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
-        from perfsweep.pipelines.report.pictures import history_picture
+        from perfsweep.pipelines.report.pictures import picture_file
 
-        history_picture.write_history("--picture", Path(picture), found)
+        picture_file.write_history("--picture", Path(picture), found)
     if as_json:
         print_json(reporting.history_object(found, status, picture))
     elif as_csv:
@@ -221,8 +221,8 @@ def _followed(paths: Sequence[str], arms: Sequence[str], margin: float) -> Histo
 
 def _versions_at(path: str) -> tuple[Sequence[Baseline], CommitVersions | None]:
     """Read a stored baseline, what a sweep can be compared by, or the commits that are arms of one."""
-    if stored := stored_baseline(path):
-        return [stored], None
+    if not Path(path).is_dir():
+        return [baselines.load(Path(path))], None
     sweep = api.open_sweep(path)
     unit = declared_by(sweep.manifest, sweep.progress.every).unit
     if commits := commit_versions(sweep.manifest, unit, sweep.trials):

@@ -17,7 +17,7 @@ from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
 from perfsweep.pipelines.profiling.profiled_slice import refuse_slice
-from perfsweep.pipelines.report import profile_diff, profile_tables
+from perfsweep.pipelines.report import profile_tables
 from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.profiles import Kept, arm_folder, kept_profiles
@@ -85,10 +85,10 @@ def profile_arm(path: str, name: str | None, options: ProfileConfig) -> int:
 
 def show_difference(sweep: str | None, names: Sequence[str], tool: str | None) -> int:
     """Show where the time went between two arms of a sweep, or between two folders of profiles."""
-    sides = [_of_arm(sweep, name) if sweep else profile_diff.profiles_at(name) for name in names]
+    sides = [_of_arm(sweep, name) if sweep else profile_tables.profiles_at(name) for name in names]
     console = console_here()
-    for before, after in profile_diff.pairs(sides[0], sides[1], tool):
-        profile_diff.show(console, before, after, TOP)
+    for before, after in profile_tables.pairs(sides[0], sides[1], tool):
+        profile_tables.show_difference(console, before, after, TOP)
     return DONE
 
 

@@ -19,7 +19,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.report.tables import Table, table_of
 from perfsweep.pipelines.report.terminal_table import print_table
-from perfsweep.pipelines.store import kept, provenance, writers
+from perfsweep.pipelines.store import needed_once, provenance, writers
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Kind, Manifest, SweepFolder, TrialRecord, read_iterations
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
@@ -36,7 +36,7 @@ def run(cfg: DictConfig) -> int:
     folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
     stage = progress_display.Stage(folder, manifest.arms[0])
     with writers.locked(folder):
-        kept.make_folders(manifest, manifest.arms)
+        needed_once.make_folders(manifest, manifest.arms)
         launch.prepare(folder, manifest, provenance.sweep_yaml(cfg))
         with console.status(stage) if console.is_terminal else nullcontext():
             pack = PackRun(folder, manifest, manifest.packs[0])

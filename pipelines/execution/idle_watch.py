@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from perfsweep.pipelines.store.idle import IdlePower
+from perfsweep.pipelines.store.needed_once import IdlePower
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.machine.energy import (
     Unreadable,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.timed import TimedNumbers
-from perfsweep.pipelines.store import kept, trainings
+from perfsweep.pipelines.store import needed_once
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_evidence
@@ -58,14 +58,14 @@ def untrained(manifest: Manifest, progress: Progress, retry: frozenset[Outcome] 
     return {
         pack.id
         for pack in manifest.packs
-        for arm, _ in trainings.untrained(manifest, progress, pack, retry)
+        for arm, _ in needed_once.untrained(manifest, progress, pack, retry)
         if not progress.retired(pack.id, [arm])
     }
 
 
 def _unkept(manifest: Manifest, progress: Progress, retry: frozenset[Outcome]) -> set[str]:
     """Name the packs with arms whose results are still to be kept, and make the folders for these."""
-    arms = kept.arms_without(manifest, progress, retry)
-    kept.make_folders(manifest, arms)
+    arms = needed_once.arms_without(manifest, progress, retry)
+    needed_once.make_folders(manifest, arms)
     awaited = {arm.id for arm in arms}
     return {pack.id for pack in manifest.packs if awaited & set(pack.arms)}

@@ -32,8 +32,7 @@ from perfsweep.pipelines.execution.spawn import ServerLost, Starter, end, fix_im
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.idle import IdlePower, write_idle
-from perfsweep.pipelines.store.kept import arms_without, kept_folder
+from perfsweep.pipelines.store.needed_once import IdlePower, arms_without, kept_folder, untrained, write_idle
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -52,7 +51,6 @@ from perfsweep.pipelines.store.records import (
     shed,
     write_spec,
 )
-from perfsweep.pipelines.store.trainings import untrained
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION
 from perfsweep.pipelines.store.writers import Superseded, at_work, claim, stop_if_superseded
 from perfsweep.pipelines.trial import layout

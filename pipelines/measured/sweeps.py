@@ -13,8 +13,14 @@ import polars as pl
 from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.analysis.across import baselines
-from perfsweep.pipelines.analysis.effect_result import EffectResult, counts, effect_name, summary
-from perfsweep.pipelines.analysis.todo import by_todo, todo
+from perfsweep.pipelines.analysis.effect_result import (
+    EffectResult,
+    by_todo,
+    counts,
+    effect_name,
+    summary,
+    todo,
+)
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, missing_trials
 from perfsweep.pipelines.measured.together import with_together

@@ -15,19 +15,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfsweep.pipelines.parity.bounds import bound_of, is_own, loosest, stated_bound
 from perfsweep.pipelines.parity.results import (
     Deviation,
     ParityResult,
     ParityVerdict,
-    digest,
+    bound_of,
     digests_of,
     entry_of,
+    is_own,
     names_of,
+    stated_bound,
 )
 from perfsweep.workloads.api import Check, Comparator, Evidence, Parity
-
-__all__ = ["Deviation", "ParityResult", "ParityVerdict", "digest", "failed_oracles", "judge", "loosest"]
 
 
 def judge(

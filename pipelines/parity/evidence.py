@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from perfsweep.pipelines.parity import deviations
-from perfsweep.pipelines.parity.bounds import SEED_MARGIN, is_own
-from perfsweep.pipelines.parity.deviations import judge
-from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict, entry_of
-from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, TimedTrials
+from perfsweep.pipelines.parity.deviations import failed_oracles, judge
+from perfsweep.pipelines.parity.results import (
+    SEED_MARGIN,
+    Deviation,
+    ParityResult,
+    ParityVerdict,
+    entry_of,
+    is_own,
+    loosest,
+)
+from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, Trial, Trials
 from perfsweep.pipelines.statistics.estimates import Equivalence, tost
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.schema import (
@@ -27,7 +31,7 @@ from perfsweep.pipelines.store.schema import (
     Outcome,
     Pack,
 )
-from perfsweep.pipelines.store.trial_schema import REPEAT, TrialRecord
+from perfsweep.pipelines.store.trial_schema import REPEAT
 from perfsweep.workloads.api import REPLAY, REPLAYED, Check, Evidence, Parity
 from perfsweep.workloads.errors import RecordError
 
@@ -46,26 +50,6 @@ _DOUBT = (
 """From the worst parity of an arm to the best."""
 
 
-class Trial(Protocol):
-    """A trial's record, and the folder that its evidence lies in."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def record(self) -> TrialRecord: ...
-
-
-class EvidenceTrials(TimedTrials, Protocol):
-    """The trials of a sweep that are not timed, and those of further seeds, by arm and offset."""
-
-    @property
-    def other(self) -> Mapping[tuple[str, Kind], Trial]: ...
-
-    @property
-    def seeds(self) -> Mapping[tuple[str, int], Trial]: ...
-
-
 OTHER_DRAWS = (
     "its data differ from the base's, since random draws, such as augmentation, come from other generators:"
     " results are compared over seeds"
@@ -80,7 +64,7 @@ class Agreement:
     notes : evidence that could not be read
     """
 
-    def __init__(self, manifest: Manifest, trials: EvidenceTrials, read: Callable[[Path], Evidence]) -> None:
+    def __init__(self, manifest: Manifest, trials: Trials, read: Callable[[Path], Evidence]) -> None:
         """`read` gives the evidence in the folder of a trial, or raises RecordError."""
         self._manifest, self._trials, self._read = manifest, trials, read
         self._declared = declared_by(manifest)
@@ -128,7 +112,7 @@ class Agreement:
             return None
         seen = own.reason or own.worst
         reason = f"the baseline does not repeat itself: two runs of it with one seed differ, {seen}"
-        return dataclasses.replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
+        return replace(own, verdict=ParityVerdict.UNCHECKED, reason=reason)
 
     def _as_timed(self, arm: Arm, reference: Arm, result: ParityResult) -> ParityResult:
         """The parity of an arm whose timing trials may have computed something else than its evidence."""
@@ -139,7 +123,7 @@ class Agreement:
             self.notes.append(note)
         if timed.departure is None:
             return result
-        return dataclasses.replace(
+        return replace(
             result,
             verdict=ParityVerdict.DIFFERENT,
             worst=timed.departure,
@@ -149,12 +133,10 @@ class Agreement:
 
     def timed(self, arm: Arm, reference: Arm) -> TimedParity:
         """What the numbers of an arm's timing trials say against a baseline's."""
-        loosest, bounds = self._class(arm, reference)
+        parity, bounds = self._class(arm, reference)
         checks = self._declared.checks
-        excused = any(map(is_own, checks)) and bool(
-            deviations.failed_oracles(self.evidence(reference.id), checks)
-        )
-        return self._timed.judge(arm.id, reference.id, Allowed(loosest, bounds, checks), excused)
+        excused = any(map(is_own, checks)) and bool(failed_oracles(self.evidence(reference.id), checks))
+        return self._timed.judge(arm.id, reference.id, Allowed(parity, bounds, checks), excused)
 
     def courses_wanted(self, pack: Pack, retry: Iterable[Outcome] = ()) -> list[Asked]:
         """List the course trials that a pack lacks, then trials that would decide where an arm departs."""
@@ -167,8 +149,8 @@ class Agreement:
 
     def judged(self, theirs: Evidence, ours: Evidence, arm: Arm, base: Arm) -> ParityResult:
         """A run of an arm against another's, in the loosest class of the levels that set them apart."""
-        loosest, bounds = self._class(arm, base)
-        return deviations.judge(theirs, ours, self._declared.checks, loosest, bounds)
+        parity, bounds = self._class(arm, base)
+        return judge(theirs, ours, self._declared.checks, parity, bounds)
 
     def replicates_wanted(self, pack: Pack) -> list[tuple[str, int]]:
         """List (arm, offset of the seed) of evidence after the first that a pack should have, or has.
@@ -264,26 +246,26 @@ class Agreement:
             if arm.levels[name] != reference.levels.get(name)
         ]
         rounding = [one for one in self.levels(reference).values() if one.parity is Parity.TOLERANCE]
-        return deviations.loosest([*apart, *rounding] if apart else [], self._checks)
+        return loosest([*apart, *rounding] if apart else [], self._checks)
 
     def _judged(self, arm: Arm, reference: Arm) -> ParityResult:
-        loosest, bounds = self._class(arm, reference)
+        parity, bounds = self._class(arm, reference)
         units = [self._units(one.id) for one in (reference, arm)]
         theirs, ours = self.evidence(reference.id), self.evidence(arm.id)
-        first = deviations.judge(
+        first = judge(
             comparable(theirs, ours),
             ours,
             self._checks if replayed(ours) else self._declared.checks,
-            loosest,
+            parity,
             bounds,
             units_expected=units[0],
             units_done=units[1],
         )
         pairs = self._pairs(arm.id, reference.id)
-        if loosest is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
+        if parity is not Parity.STOCHASTIC or first.verdict is ParityVerdict.DIFFERENT or len(pairs) < 2:
             return first
         theirs, ours = zip(*pairs, strict=True)
-        return judge_seeds(theirs, ours, self._declared.checks, loosest, bounds)
+        return judge_seeds(theirs, ours, self._declared.checks, parity, bounds)
 
     def _pairs(self, arm_id: str, reference_id: str) -> list[tuple[Evidence, Evidence]]:
         """Evidence of reference and arm by seed, where both have it."""

@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Protocol
 
-from perfsweep.pipelines.parity.bounds import is_own, number_bound
-from perfsweep.pipelines.parity.results import Deviation
+from perfsweep.pipelines.parity.results import Deviation, is_own, number_bound
 from perfsweep.pipelines.store.schema import Kind, Manifest, Outcome, Pack
 from perfsweep.pipelines.store.trial_schema import TrialRecord
 from perfsweep.workloads.api import Check, Parity
@@ -34,14 +34,19 @@ Course = Mapping[int, Numbers]
 
 
 class Trial(Protocol):
-    """A trial with its record."""
+    """A trial's record, and the folder that its evidence lies in."""
+
+    @property
+    def folder(self) -> Path: ...
 
     @property
     def record(self) -> TrialRecord: ...
 
 
-class TimedTrials(Protocol):
-    """Timing trials that ended well by arm, course trials by arm and seed, and the evidence of jobs."""
+class Trials(Protocol):
+    """Trials of a sweep: timing trials that ended well by arm, course trials and evidence of further seeds by
+    arm and offset, and the others.
+    """
 
     @property
     def timed(self) -> Mapping[str, Sequence[TrialRecord]]: ...
@@ -51,6 +56,9 @@ class TimedTrials(Protocol):
 
     @property
     def other(self) -> Mapping[tuple[str, Kind], Trial]: ...
+
+    @property
+    def seeds(self) -> Mapping[tuple[str, int], Trial]: ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +104,7 @@ class TimedParity:
 class TimedNumbers:
     """The numbers of the timing and course trials of one sweep."""
 
-    def __init__(self, manifest: Manifest, trials: TimedTrials) -> None:
+    def __init__(self, manifest: Manifest, trials: Trials) -> None:
         self._references = frozenset(manifest.sweep.references.values())
         self._trials = trials
 

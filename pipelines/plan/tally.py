@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from perfsweep.pipelines.store.needed_once import trained_arms
 from perfsweep.pipelines.store.progress import BAD, GIVE_UP_AFTER
 from perfsweep.pipelines.store.records import Event, Kind, Manifest, Outcome
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
-from perfsweep.pipelines.store.trainings import trained_arms
 
 LABEL_WIDTH = 60
 """Arms with many levels are cut at this width in progress lines; the report has them whole."""

@@ -2,6 +2,7 @@
 
 Made from the files that compare and report have written, so that it can be published from anywhere. The table
 has the columns of `effects.parquet`, whatever they are; where that has ratios of times, it has speeds.
+`standings` read what the tables say of each arm, for the runs of arms.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.content import LONGEST_NAME, LONGEST_TAG, RunContent, Segment
+from perfsweep.pipelines.publish.content import RunContent, Segment, Standing
 from perfsweep.pipelines.publish.history_rows import plain
-from perfsweep.pipelines.publish.standing import SPEED, damaged, inverse, table_rows, verdict_of
-from perfsweep.pipelines.store.records import SCHEMA, Manifest, SweepFolder
+from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.terminal import shell_line
+from perfsweep.pipelines.units import MB
+from perfsweep.workloads.errors import RecordError
 
 NO_BEST = "none is faster"
 """Shown as the best level where no level is faster."""
@@ -39,31 +43,22 @@ def compare_content(
         summary = _summary(effects, manifest.sweep.columns)
     except (OSError, KeyError) as error:
         raise damaged(file, folder, error) from error
-    sweep, tracking = manifest.sweep, manifest.sweep.tracking
     report = folder.report_file if folder.report_file.exists() else None
     digest = hashlib.sha256(content + (report.read_bytes() if report else b""))
     for name, one in series:
         digest.update(name.encode() + hashlib.sha256(one.read_bytes()).digest())
-    return RunContent(
-        run_id=f"{identity}-compare",
+    return RunContent.of(
+        manifest.sweep,
+        f"{identity}-compare",
+        f"compare-{manifest.sweep.name}",
+        (),
+        {},
         arm="",
         label="comparison",
         pack="",
-        name=f"compare-{sweep.name}"[:LONGEST_NAME],
-        project=tracking.project,
-        entity=tracking.entity,
-        group=sweep.name[:LONGEST_NAME],
         job_type="compare",
-        tags=tuple(tag[:LONGEST_TAG] for tag in (sweep.workload.rpartition(":")[2], sweep.name)),
-        config={
-            "schema_version": SCHEMA,
-            "workload": sweep.workload,
-            "sweep_id": sweep.name,
-            "code": sweep.code,
-        },
         segments=(Segment(digest.hexdigest()[:16], 1, partial(_media, effects, report), numbers=False),),
         summary=summary,
-        exit_code=0,
         files=(("effects.parquet", file), *((("report.html", report),) if report else ())),
         bundled=series,
     )
@@ -146,3 +141,84 @@ def speed_bars(effects: list[dict[str, Any]]) -> Any:
 
 def _cell(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+SPEED = {"ratio": "speed", "high": "speed_low", "low": "speed_high"}
+"""Columns of ratios of times, and what their inverses are called: the bounds change places."""
+
+NOT_RANKED = frozenset({Verdict.DIFFERENT.value, Verdict.FEWER_UNITS.value})
+"""Verdicts on arms that compute something else or less: their time is no answer."""
+
+_NS_PER_MS = 1e6
+
+
+def standings(folder: SweepFolder, manifest: Manifest) -> dict[str, Standing]:
+    """Read what the last comparison says of each arm (id); nothing before the first one.
+
+    Raises
+    ------
+    RecordError
+        A table is damaged.
+    """
+    if not (folder.tables_dir / "arms.parquet").exists():
+        return {}
+    effects = {str(row.get("id")): row for row in table_rows(folder, "effects")}
+    arms = (row for row in table_rows(folder, "arms") if row.get("paired_ns"))
+    return {row["arm"]: _standing(row, list(_effects_of(manifest, row["arm"], effects))) for row in arms}
+
+
+def table_rows(folder: SweepFolder, name: str) -> list[dict[str, Any]]:
+    """Read a table of the comparison.
+
+    Raises
+    ------
+    RecordError
+        It is missing or damaged.
+    """
+    import polars as pl  # takes a second, and most of publishing needs none
+
+    file = folder.tables_dir / f"{name}.parquet"
+    try:
+        return pl.read_parquet(file).to_dicts()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise damaged(file, folder, error) from error
+
+
+def damaged(file: Path, folder: SweepFolder, why: Exception) -> RecordError:
+    """Make the error of a table that cannot be used."""
+    remedy = f"make it again with `{shell_line('compare', folder.path)}`"
+    return RecordError(f"{file} is damaged; {remedy}: {why}")
+
+
+def inverse(value: float | None) -> float | None:
+    """Turn a ratio of times into one of speeds."""
+    return 1 / value if value else None
+
+
+def _effects_of(
+    manifest: Manifest, arm: str, effects: dict[str, dict[str, Any]]
+) -> Iterator[tuple[bool, dict[str, Any]]]:
+    """Effects of an arm against one other, and whether that is the baseline."""
+    baseline = next(iter(manifest.sweep.references.values()), None)
+    for effect in manifest.effects:
+        row = effects.get(effect.id)
+        if row and not effect.contrast and len(effect.pairs) == 1 and effect.pairs[0][0] == arm:
+            yield effect.pairs[0][1] == baseline, row
+
+
+def verdict_of(effect: dict[str, Any]) -> str:
+    """The verdict on an effect in words; without one, its outcome says why."""
+    return verdict_word(effect["verdict"] or effect["outcome"], effect.get("reason"))
+
+
+def _standing(arm: dict[str, Any], effects: list[tuple[bool, dict[str, Any]]]) -> Standing:
+    """Time and speed only of an arm that is ranked; peak memory only where something measured it."""
+    ranked = not any(row["verdict"] in NOT_RANKED for _, row in effects)
+    own = next((row for against_baseline, row in effects if against_baseline), None)
+    bench = {"ms_per_unit": arm["paired_ns"] / _NS_PER_MS} if ranked else {}
+    if arm["peak_bytes"]:
+        bench["peak_mem_mb"] = arm["peak_bytes"] / MB
+    speeds = {new: inverse(own[old]) for old, new in SPEED.items()} if own and ranked else {}
+    said = {name: value for name, value in speeds.items() if value is not None}
+    verdict = verdict_of(own) if own else ""
+    return Standing(bench, {**said, **({"verdict": verdict} if verdict else {})})

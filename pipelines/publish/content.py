@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from perfsweep.pipelines.publish.history_rows import (
     warmup_rows,
 )
 from perfsweep.pipelines.publish.published import PublishedRun
-from perfsweep.pipelines.publish.standing import Standing
 from perfsweep.pipelines.store.records import SCHEMA, Arm, Manifest, Outcome, Pack, Sweep, TrialRecord
 from perfsweep.pipelines.store.trial_files import iteration_times
 from perfsweep.pipelines.units import MB
@@ -43,6 +42,22 @@ PROFILE_JOB = "profile"
 
 FORMAT = 2
 """Counts changes of what rows look like, so that runs of an older look are replaced and never continued."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the comparison says of one arm, by which W&B orders, scatters and ranks runs.
+
+    Attributes
+    ----------
+    bench : figures of the run's summary below `bench`, in place of what its own trials say
+    summary : others, as far as there are: `speed` against the baseline with `speed_low` and `speed_high`, its
+        95 % interval, and the `verdict`
+    """
+
+    bench: Mapping[str, float] = field(default_factory=dict)
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
 
 UNCOMPARED = Standing()
 """Of an arm before the first comparison."""
@@ -89,9 +104,27 @@ class RunContent:
     config: dict[str, Any]
     segments: tuple[Segment, ...]
     summary: dict[str, Any]
-    exit_code: int
+    exit_code: int = 0
     files: tuple[tuple[str, Path], ...] = ()
     bundled: tuple[tuple[str, Path], ...] = ()
+
+    @classmethod
+    def of(
+        cls, sweep: Sweep, run_id: str, name: str, tags: Iterable[str], config: dict[str, Any], **own: Any
+    ) -> RunContent:
+        """Make the content of a run: names as long as W&B takes, and what all runs of a sweep say."""
+        shared = {"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name}
+        named = (sweep.workload.rpartition(":")[2], sweep.name, *tags)
+        return cls(
+            run_id=run_id,
+            name=name[:LONGEST_NAME],
+            project=sweep.tracking.project,
+            entity=sweep.tracking.entity,
+            group=sweep.name[:LONGEST_NAME],
+            tags=tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in named)),
+            config={**config, **shared, "code": sweep.code},
+            **own,
+        )
 
     @property
     def rows(self) -> int:
@@ -165,21 +198,17 @@ def run_content(
     identity : what tells this sweep from others of the same name in the same project
     standing : what the comparison says of the arm
     """
-    sweep = manifest.sweep
-    tracking = sweep.tracking
-    short = sweep.workload.rpartition(":")[2]
-    return RunContent(
-        run_id="-".join(filter(None, (identity, arm.id, pack.id))),
+    name = manifest.arm_names[arm.id]
+    return RunContent.of(
+        manifest.sweep,
+        "-".join(filter(None, (identity, arm.id, pack.id))),
+        name,
+        _tags(manifest.sweep, arm, timings),
+        _config(manifest, arm, pack.id, timings),
         arm=arm.id,
-        label=manifest.arm_names[arm.id],
+        label=name,
         pack=pack.id,
-        name=manifest.arm_names[arm.id][:LONGEST_NAME],
-        project=tracking.project,
-        entity=tracking.entity,
-        group=sweep.name[:LONGEST_NAME],
         job_type="bench",
-        tags=_tags(sweep, arm, short, timings),
-        config=_config(manifest, arm, pack.id, timings),
         segments=_segments(pack, timings),
         summary=summary(timings, counting, standing),
         exit_code=0 if any(timing.record.outcome in MEASURED for timing in timings) else 1,
@@ -266,11 +295,11 @@ def _bench(measured: Sequence[Timing], standing: Standing) -> dict[str, float]:
     if time_ns := sum(timing.record.time_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / time_ns * 1e9
     # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
-    if peak_bytes := standing.peak_bytes or _median([timing.record.peak_bytes for timing in measured]):
+    if peak_bytes := _median([timing.record.peak_bytes for timing in measured]):
         found["peak_mem_mb"] = peak_bytes / MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
     found |= {"mfu": float(np.median(shares))} if shares else {}
-    return found | standing.bench
+    return {**found, **standing.bench}
 
 
 def _median(values: Sequence[float]) -> float:
@@ -283,12 +312,12 @@ def _outcome(timings: Sequence[Timing]) -> str:
     return others.most_common(1)[0][0].value if others else Outcome.OK.value
 
 
-def _tags(sweep: Sweep, arm: Arm, workload: str, timings: Sequence[Timing]) -> tuple[str, ...]:
-    tags = [workload, sweep.name, *(["baseline"] if _is_baseline(sweep, arm) else [])]
+def _tags(sweep: Sweep, arm: Arm, timings: Sequence[Timing]) -> list[str]:
+    tags = ["baseline"] if _is_baseline(sweep, arm) else []
     tags += sorted({timing.record.outcome.value for timing in timings} - {Outcome.OK.value})
     if any(timing.record.disturbed for timing in timings):
         tags.append(Outcome.DISTURBED.value)
-    return tuple(dict.fromkeys(tag[:LONGEST_TAG] for tag in tags))
+    return tags
 
 
 def _is_baseline(sweep: Sweep, arm: Arm) -> bool:
@@ -302,8 +331,6 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
     environment = next((timing.record.environment for timing in timings if timing.record.environment), {})
     return {
         **_facts(environment),
-        "schema_version": SCHEMA,
-        "workload": sweep.workload,
         "workload_config": _scalars(sweep.config),
         "variant": manifest.arm_names[arm.id],
         "toggles": toggle_levels(manifest, arm),
@@ -311,8 +338,6 @@ def _config(manifest: Manifest, arm: Arm, pack: str, timings: Sequence[Timing]) 
         "seed": sweep.measure.seed,
         "arm": arm.id,
         "pack": pack,
-        "sweep_id": sweep.name,
-        "code": sweep.code,
     }
 
 

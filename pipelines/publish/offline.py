@@ -1,22 +1,28 @@
 """Run folders on disk: one for each run under ``runs/<sweep>/wandb``, ready for ``wandb sync``.
 
-A run is written aside and moved to its place when it is finished, so that a publisher that is killed leaves
-no half run. A marker next to it tells later whether records have changed since.
+`write_run` is the only code that opens runs of a sweep, offline and online alike. A run is written aside and
+moved to its place when it is finished, so that a publisher that is killed leaves no half run. A marker next
+to it tells later whether records have changed since.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 from pydantic import ValidationError
 
-from perfsweep.pipelines.publish.content import RunContent
+from perfsweep.pipelines.config.tracking import settings, settings_of
+from perfsweep.pipelines.publish.content import RunContent, Segment
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.wandb_file import UnknownFraming, extent, insert_rows
-from perfsweep.pipelines.publish.write import write_run
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import StoredValue, SweepFolder
 from perfsweep.workloads.errors import RecordError
@@ -60,11 +66,11 @@ def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> Pu
     by_client = [segment for segment in content.segments if not segment.numbers]
     path, _, remark = write_run(staging, content, content.run_id, mode="offline", segments=by_client)
     file = path / f"run-{content.run_id}.wandb"
-    kept = _KeptFiles(staging, path, folder.wandb_dir.absolute() / path.name)
+    place = folder.wandb_dir.absolute() / path.name
     try:
         _settle(file)
         rows = (row for segment in content.segments if segment.numbers for row in segment.rows())
-        insert_rows(file, rows, kept.moved)
+        insert_rows(file, rows, partial(_taken_along, staging, path, place))
     except UnknownFraming as unknown:
         shutil.rmtree(path)
         path, _, _ = write_run(staging, content, content.run_id, mode="offline", segments=content.segments)
@@ -73,21 +79,17 @@ def write_offline(folder: SweepFolder, content: RunContent, staging: Path) -> Pu
     return _put_in_place(folder, content, path, extent(file).rows, remark)
 
 
-class _KeptFiles:
-    """Files of artifacts that W&B's client keeps aside, which goes: they are taken into the run's folder."""
+def _taken_along(aside: Path, path: Path, place: Path, local: str) -> str:
+    """Take a file of an artifact that W&B's client keeps aside, which goes, into the run's folder.
 
-    def __init__(self, aside: Path, path: Path, place: Path) -> None:
-        self._aside, self._path, self._place = aside.resolve(), path, place
-
-    def moved(self, local: str) -> str:
-        """Take a file along, where it lies aside; where it will lie once the run is in its place."""
-        file = Path(local)
-        if self._aside not in file.resolve().parents:
-            return local
-        own = Path("artifacts") / file.name
-        (self._path / own).parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, self._path / own)
-        return str(self._place / own)
+    Returns where it will lie once the run is in its place.
+    """
+    file, own = Path(local), Path("artifacts") / Path(local).name
+    if aside.resolve() not in file.resolve().parents:
+        return local
+    (path / own).parent.mkdir(exist_ok=True)
+    shutil.copyfile(file, path / own)
+    return str(place / own)
 
 
 def mark_uploaded(folder: SweepFolder, run_id: str) -> None:
@@ -111,7 +113,7 @@ def _settle(file: Path) -> None:
 
 
 def _put_in_place(
-    folder: SweepFolder, content: RunContent, path: Path, rows: int, remark: str = ""
+    folder: SweepFolder, content: RunContent, path: Path, rows: int, remark: str
 ) -> PublishedRun:
     """Replace earlier copies of a run by this one, and note what it holds.
 
@@ -148,3 +150,102 @@ def _marker_file(folder: SweepFolder, run_id: str) -> Path:
 
 def _copies(folder: SweepFolder, run_id: str) -> list[Path]:
     return list(folder.wandb_dir.glob(f"offline-run-*-{run_id}"))
+
+
+SERIES = "series.zip"
+"""The archive with every iteration of a sweep."""
+
+_STEP_METRICS = ("iter", "warmup", "log")
+
+
+def write_run(
+    staging: Path,
+    content: RunContent,
+    run_id: str,
+    *,
+    mode: str,
+    segments: Sequence[Segment],
+    resume: bool = False,
+) -> tuple[Path, str | None, str]:
+    """Open a run, say everything but rows of other segments than these, and finish it.
+
+    Parameters
+    ----------
+    staging : W&B's files go below it
+    run_id : a generation of the content's run
+    segments : those of the content whose rows are said
+    resume : continue a run that has the segments before these
+
+    Returns
+    -------
+    the run's folder, its address on the server, and a remark where this W&B does not take our settings
+    """
+    run, remark = _opened(staging, content, run_id, mode, resume=resume)
+    try:
+        path, url = Path(run.dir).parent, run.url
+        if staging.resolve() not in path.resolve().parents:
+            raise RecordError(
+                f"W&B writes to {path} instead of {staging}; check that the sweep's folder can be written"
+            )
+        # Never `step=`: W&B drops rows whose step goes backwards. These declarations give charts their axis.
+        for kind in _STEP_METRICS:
+            run.define_metric(f"{kind}/*", step_metric=f"{kind}/index")
+        for segment in segments:
+            for row in segment.rows():
+                run.log(row)
+        _attach_files(staging, run, content, run_id)
+        run.summary.update({**content.summary, **content.published()})
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
+    run.finish(exit_code=content.exit_code)
+    return path, url, remark
+
+
+def _opened(staging: Path, content: RunContent, run_id: str, mode: str, *, resume: bool) -> tuple[Any, str]:
+    import wandb
+
+    own = settings(
+        staging,
+        mode=mode,
+        project=content.project,
+        entity=content.entity,
+        run_id=run_id,
+        run_name=content.name,
+        run_group=content.group,
+        run_job_type=content.job_type,
+        run_tags=content.tags,
+        resume="must" if resume else None,
+    )
+    made, remark = settings_of(wandb, own)
+    return wandb.init(settings=made, config=content.config), remark
+
+
+def _attach_files(staging: Path, run: Any, content: RunContent, run_id: str) -> None:
+    """The run's files as an artifact; unchanged files are not uploaded again."""
+    if not content.files:
+        return
+    import wandb
+
+    artifact = wandb.Artifact(
+        artifact_name(content, run_id), type=content.artifact_type, metadata={"segments": content.digests}
+    )
+    for name, file in content.files:
+        artifact.add_file(str(file), name=name, policy="immutable")
+    if content.bundled:
+        artifact.add_file(str(_bundle(staging, content)), name=SERIES, policy="immutable")
+    run.log_artifact(artifact)
+
+
+def _bundle(staging: Path, content: RunContent) -> Path:
+    """Write the archive; equal files give an equal one."""
+    path = staging / f"{content.run_id}-{SERIES}"
+    with ZipFile(path, "w") as archive:
+        for name, file in content.bundled:
+            archive.writestr(ZipInfo(name), file.read_bytes())
+    return path
+
+
+def artifact_name(content: RunContent, run_id: str) -> str:
+    """Name of the artifact with a run's files: its full series, or its profiles."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{content.artifact_type}-{run_id}")

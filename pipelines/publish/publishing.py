@@ -7,18 +7,26 @@ repairs what W&B lost. Whatever goes wrong in W&B is a warning: it never fails a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import queue
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
 
 from perfsweep.pipelines.publish.offline import published_before
-from perfsweep.pipelines.publish.pool import Crew
 from perfsweep.pipelines.publish.published import Published, PublishedRun, warning
 from perfsweep.pipelines.publish.runs import COMPARE, RunKey, SweepRuns
-from perfsweep.pipelines.publish.server import address, probe
+from perfsweep.pipelines.publish.server import address, probe, refusal_in
 from perfsweep.pipelines.store.options import MODES, TrackingConfig
-from perfsweep.pipelines.store.records import Manifest, SweepFolder
+from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.worker_process import Worker, last_line
+from perfsweep.workloads.imports import OURS
 
 RUNS_PER_PROCESS = 8
 """Run folders for which another process is worth its start, which costs what four of them cost."""
@@ -30,8 +38,6 @@ REQUESTS_OF_A_COMPARISON = 32
 
 REQUESTS_PER_MINUTE = 200
 """What is counted on: W&B publishes no figure for its cloud, and answers 429 above its own."""
-
-__all__ = ["Publication", "Published", "PublishedRun", "forecast", "publish", "target"]
 
 
 def publish(
@@ -56,7 +62,54 @@ def publish(
     ConfigError
         A pack is not of this sweep.
     """
-    return Publication(folder, packs, mode, patience_s, say).finish()
+    manifest = folder.read_manifest()
+    given = {"mode": mode, "patience_s": patience_s}
+    instead = {name: value for name, value in given.items() if value is not None}
+    tracking = dataclasses.replace(manifest.sweep.tracking, **instead)
+    if tracking.mode == "disabled":
+        return Published(mode=tracking.mode)
+    if tracking.mode not in MODES:
+        unknown = f"tracking.mode={tracking.mode} is unknown"
+        refusal = f"{unknown}, nothing was published; choose from: {', '.join(MODES)}"
+        return Published(warning=refusal, mode=tracking.mode)
+    server, notice = target(tracking)
+    done_as = "online" if server else "offline"
+    try:
+        runs = SweepRuns(folder, manifest)
+    except OSError as error:
+        why = f"{error.strerror} in {folder.wandb_dir}"
+        refusal = f"nothing was published, the records are untouched: {why}; fix this and publish again"
+        return Published(warning=refusal, mode=done_as, notice=notice)
+    keys = runs.keys(packs)
+    done = {} if server else _complete(folder, runs, keys)
+    todo = [key for key in keys if key not in done]
+    number = sum(key[0] != COMPARE for key in todo)
+    count = _processes(tracking, number, online=server is not None)
+    if server and number:
+        say(forecast(number, count))
+    delivered = Crew(folder, server, count, tracking.patience_s).deliver(todo)
+    done |= delivered.runs
+    for key, why in delivered.failures.items():
+        if content := runs.content(key):
+            done[key] = content.delivered(None, 0, why)
+    found = tuple(run for key in keys if (run := done.get(key)))
+    problems = list(dict.fromkeys([*runs.problems, *delivered.problems]))
+    remarks = dict.fromkeys(filter(None, (notice, *(run.remark for run in found))))
+    return Published(found, warning(found, problems), done_as, "; ".join(remarks) or None)
+
+
+def _complete(
+    folder: SweepFolder, runs: SweepRuns, keys: Sequence[RunKey]
+) -> dict[RunKey, PublishedRun | None]:
+    """Runs for which no process has to be started: their folders are complete, or their records no use."""
+    done: dict[RunKey, PublishedRun | None] = {}
+    for key in keys:
+        content = runs.content(key)
+        if content is None:
+            done[key] = None  # a problem that is noted already
+        elif before := published_before(folder, content):
+            done[key] = before
+    return done
 
 
 def forecast(runs: int, processes: int) -> str:
@@ -81,86 +134,146 @@ def target(tracking: TrackingConfig, shell: Mapping[str, str] = os.environ) -> t
     return address(tracking, shell), None
 
 
-class Publication:
-    """Publishing in processes of its own, which begin at once; `finish` waits for them."""
-
-    def __init__(
-        self,
-        folder: SweepFolder,
-        packs: Sequence[str] | None = None,
-        mode: str | None = None,
-        patience_s: float | None = None,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self._folder, self._packs, self._say = folder, packs, say
-        manifest = folder.read_manifest()
-        instead = {
-            name: value for name, value in (("mode", mode), ("patience_s", patience_s)) if value is not None
-        }
-        tracking = dataclasses.replace(manifest.sweep.tracking, **instead)
-        self._mode = tracking.mode
-        self._refusal: str | None = None
-        self._crew: Crew | None = None
-        self._keys: list[RunKey] = []
-        self._here: dict[RunKey, PublishedRun] = {}
-        self.notice: str | None = None
-        if tracking.mode != "disabled":
-            self._begin(manifest, tracking)
-
-    def _begin(self, manifest: Manifest, tracking: TrackingConfig) -> None:
-        if tracking.mode not in ("offline", "online"):
-            unknown = f"tracking.mode={tracking.mode} is unknown"
-            self._refusal = f"{unknown}, nothing was published; choose from: {', '.join(MODES)}"
-            return
-        server, self.notice = target(tracking)
-        self._mode = "online" if server else "offline"
-        try:
-            self._runs = SweepRuns(self._folder, manifest)
-        except OSError as error:
-            why = f"{error.strerror} in {self._folder.wandb_dir}"
-            self._refusal = (
-                f"nothing was published, the records are untouched: {why}; fix this and publish again"
-            )
-            return
-        self._keys = [key for key in self._runs.keys(self._packs) if key[0] != COMPARE]
-        todo = self._keys if server else [key for key in self._keys if not self._before(key)]
-        count = _processes(tracking, len(todo), online=server is not None)
-        if server and todo:
-            self._say(forecast(len(todo), count))
-        self._crew = Crew(self._folder, server, count, tracking.patience_s)
-        self._crew.hand_over(todo)
-
-    def _before(self, key: RunKey) -> bool:
-        """Whether a run folder is complete already: then no process has to be started for it."""
-        content = self._runs.content(key)
-        if content is None:
-            return True  # its records cannot be understood, which is a problem noted already
-        done = published_before(self._folder, content)
-        if done:
-            self._here[key] = done
-        return done is not None
-
-    def finish(self) -> Published:
-        """Hand over the comparison, if there is one now, and wait for everything."""
-        if self._crew is None:
-            return Published((), self._refusal, self._mode, self.notice)
-        if any(key[0] == COMPARE for key in self._runs.keys(self._packs)):
-            key = (COMPARE, "")
-            self._keys.append(key)
-            if self._mode == "online" or not self._before(key):
-                self._crew.hand_over([key])
-        delivered = self._crew.finish()
-        done = {**self._here, **delivered.runs}
-        for key, why in delivered.failures.items():
-            if content := self._runs.content(key):
-                done[key] = content.delivered(None, 0, why)
-        runs = tuple(done[key] for key in self._keys if key in done)
-        problems = list(dict.fromkeys([*self._runs.problems, *delivered.problems]))
-        remarks = dict.fromkeys(filter(None, (self.notice, *(run.remark for run in runs))))
-        return Published(runs, warning(runs, problems), self._mode, "; ".join(remarks) or None)
-
-
 def _processes(tracking: TrackingConfig, runs: int, *, online: bool) -> int:
     """How many processes publish: uploads wait for a server and gain by company, folders only cost CPU."""
     useful = runs if online else min(os.cpu_count() or 1, 1 + runs // RUNS_PER_PROCESS)
     return max(1, min(tracking.uploads, useful))
+
+
+ASIDE = ".publishing-"
+"""What the folders begin with in which publishers keep W&B's own files."""
+
+START_S = 60.0
+"""Time for starting a process on a busy machine with a slow file system."""
+
+WAIT_S = 30.0
+"""Time to wait for another publisher that has a run, on top of the run's own: what it leaves is complete."""
+
+END_S = 10.0
+"""Time for a process to end by itself, which tidies up."""
+
+READY, WAITING = "ready", "waiting"
+"""What an answer holds alone: that all is imported, so that deadlines count from here; that it waits so."""
+
+GIVEN_UP = "given up after another run"
+
+
+@dataclass
+class Delivered:
+    """What the crew brought back: runs, why others are missing, and records that could not be read."""
+
+    runs: dict[RunKey, PublishedRun] = field(default_factory=dict)
+    failures: dict[RunKey, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Crew:
+    """Publishes runs of a sweep side by side, in processes that each have a deadline for each run.
+
+    A process that is late is killed: a server that never answers costs one deadline, and no caller hangs.
+
+    Parameters
+    ----------
+    server : address to upload to; None: offline
+    size : processes
+    patience_s : time that one run may take, seconds
+    """
+
+    def __init__(self, folder: SweepFolder, server: str | None, size: int, patience_s: float) -> None:
+        where = ["online", server] if server else ["offline"]
+        worker = "perfsweep.pipelines.publish.worker"
+        self._command = [sys.executable, "-m", worker, str(folder.path.absolute()), *where]
+        self._patience_s, self._wandb_dir = patience_s, folder.wandb_dir
+        self._size = size
+        self._tasks: queue.SimpleQueue[RunKey] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._delivered = Delivered()
+        self._workers: set[Worker] = set()
+        self._stopped = False
+
+    def deliver(self, keys: Sequence[RunKey]) -> Delivered:
+        """Publish runs, and wait for them; no process is left afterwards."""
+        for key in keys:
+            self._tasks.put(key)
+        threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(self._size)]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            with self._lock:
+                self._stopped = True
+                for worker in self._workers:
+                    worker.kill()
+        self._delivered.failures |= dict.fromkeys(self._left(), GIVEN_UP)
+        return self._delivered
+
+    def _left(self) -> Iterator[RunKey]:
+        """Take the runs that no process has taken yet, one after the other."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._tasks.get_nowait()
+
+    def _serve(self) -> None:
+        """One thread, one process: runs one after the other until there are none, or the process is lost."""
+        worker: Worker | None = None
+        with tempfile.TemporaryFile() as log:
+            for key in self._left():
+                worker = worker or self._started(log)
+                answer = _asked(worker, key, self._patience_s) if worker else ""
+                if isinstance(answer, str):
+                    why = self._refusal() or answer or _ending(log)
+                    with self._lock:
+                        self._delivered.failures[key] = why
+                    break
+                self._note(key, answer)
+            if worker:
+                worker.end(END_S)
+                with self._lock:
+                    self._workers.discard(worker)
+
+    def _refusal(self) -> str | None:
+        """What a server refused to a process that was given up, by what it has left."""
+        with contextlib.suppress(OSError):  # another publisher clears that away
+            left = self._wandb_dir.glob(f"{ASIDE}*")
+            return next(filter(None, map(refusal_in, left)), None)
+        return None
+
+    def _started(self, log: IO[bytes]) -> Worker | None:
+        paths = [str(OURS), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "PYTHONSAFEPATH": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        with self._lock:
+            if self._stopped:
+                return None
+            worker = Worker(self._command, env, log)
+            self._workers.add(worker)
+        if worker.answer(START_S) is None:
+            worker.kill()
+        return worker
+
+    def _note(self, key: RunKey, answer: dict[str, Any]) -> None:
+        with self._lock:
+            self._delivered.problems += answer["problems"]
+            if answer["run"]:
+                self._delivered.runs[key] = PublishedRun(**answer["run"])
+
+
+def _asked(worker: Worker, key: RunKey, seconds: float) -> dict[str, Any] | str:
+    """The answer to one task, or why there is none: empty where the process ended."""
+    answer = worker.ask(key, seconds)
+    if answer == {WAITING: True}:
+        answer = worker.answer(WAIT_S + seconds)
+    if answer is not None or worker.gone:
+        return answer or ""
+    worker.kill()
+    return f"not done within {seconds:g} s and given up; is the server overloaded?"
+
+
+def _ending(log: IO[bytes]) -> str:
+    return f"the publishing process ended: {last_line(log) or 'it was killed'}"

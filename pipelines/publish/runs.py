@@ -11,33 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.tracking import guarded
+from perfsweep.pipelines.publish.comparison_run import compare_content, standings
 from perfsweep.pipelines.publish.content import (
-    LONGEST_NAME,
-    LONGEST_TAG,
     PROFILE_JOB,
     UNCOMPARED,
     RunContent,
     Segment,
+    Standing,
     check_arrays,
     run_content,
     toggle_levels,
 )
 from perfsweep.pipelines.publish.history_rows import Timing, plain
-from perfsweep.pipelines.publish.standing import Standing, standings
 from perfsweep.pipelines.store.files import write_atomically, write_once
 from perfsweep.pipelines.store.profiles import RESULT, Kept, kept_profiles, overhead_text
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import (
-    SCHEMA,
-    Arm,
-    Kind,
-    Manifest,
-    Outcome,
-    Pack,
-    SweepFolder,
-    read_iterations,
-)
+from perfsweep.pipelines.store.records import Kind, Manifest, Outcome, Pack, SweepFolder, read_iterations
 from perfsweep.workloads.errors import ConfigError, RecordError
 
 COMPARE = "compare"
@@ -86,9 +76,6 @@ class SweepRuns:
         with guarded(self.problems):  # arrays can be readable and still not be what a trial writes
             pack_id, arm_id = key
             if pack_id == COMPARE:
-                # It brings tables along, which no other run needs.
-                from perfsweep.pipelines.publish.comparison_run import compare_content
-
                 return compare_content(self.folder, self.manifest, self.identity, tuple(self._series()))
             if pack_id == PROFILE:
                 return profile_content(self.folder, self.manifest, self.identity, arm_id)
@@ -154,13 +141,8 @@ def _chosen(manifest: Manifest, packs: Sequence[str] | None) -> list[Pack]:
 
 def _final(progress: Progress, pack: Pack, arm: str) -> list[StoredTrial]:
     """The arm's trials in the attempts that finished a round: the ones that comparisons use."""
-    final = []
-    for number in range(len(pack.orders)):
-        attempt = progress.finished_attempt(pack, number)
-        found = progress.timing[pack.id, number][attempt].get(arm) if attempt is not None else None
-        if found:
-            final.append(found)
-    return final
+    used = (one for number in range(len(pack.orders)) for one in progress.used(pack, number))
+    return [one for one in used if one.record.arm == arm]
 
 
 def _timing(found: StoredTrial, problems: list[str]) -> Timing:
@@ -190,40 +172,27 @@ def profiled_arms(folder: SweepFolder, problems: list[str]) -> list[str]:
 def profile_content(folder: SweepFolder, manifest: Manifest, identity: str, arm_id: str) -> RunContent:
     """The run that holds the profiles of an arm."""
     found = [kept for kept in kept_profiles(folder) if kept.profile.arm.id == arm_id]
-    sweep, tracking, arm = manifest.sweep, manifest.sweep.tracking, found[0].profile.arm
-    short = sweep.workload.rpartition(":")[2]
-    return RunContent(
-        run_id=f"{identity}-{arm_id}-profile",
+    arm = found[0].profile.arm
+    variant = manifest.arm_names.get(arm.id, arm.label)
+    return RunContent.of(
+        manifest.sweep,
+        f"{identity}-{arm_id}-profile",
+        f"profile of {variant}",
+        (),
+        # as its timing runs name it, so that both are found together
+        {"arm": arm.id, "variant": variant, "toggles": toggle_levels(manifest, arm)},
         arm=arm_id,
-        label=f"profile of {_name(manifest, arm)}",
+        label=f"profile of {variant}",
         pack="",
-        name=f"profile of {_name(manifest, arm)}"[:LONGEST_NAME],
-        project=tracking.project,
-        entity=tracking.entity,
-        group=sweep.name[:LONGEST_NAME],
         job_type=PROFILE_JOB,
-        tags=tuple(tag[:LONGEST_TAG] for tag in (short, sweep.name)),
-        config=_config(manifest, arm),
         segments=(Segment(_digest(found), 1, partial(_media, found), numbers=False),),
         summary=_summary(found),
-        exit_code=0,
         files=tuple((f"{kept.folder.name}/{file.name}", file) for kept in found for file in _files(kept)),
     )
 
 
-def _name(manifest: Manifest, arm: Arm) -> str:
-    return manifest.arm_names.get(arm.id, arm.label)
-
-
 def _files(kept: Kept) -> list[Path]:
     return [kept.folder / RESULT, *kept.files]
-
-
-def _config(manifest: Manifest, arm: Arm) -> dict[str, Any]:
-    """The arm as its timing runs name it, so that both are found together."""
-    sweep = manifest.sweep
-    known = {"schema_version": SCHEMA, "workload": sweep.workload, "sweep_id": sweep.name, "code": sweep.code}
-    return {**known, "arm": arm.id, "variant": _name(manifest, arm), "toggles": toggle_levels(manifest, arm)}
 
 
 def _digest(found: Sequence[Kept]) -> str:

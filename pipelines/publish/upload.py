@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.publish.content import RunContent, generation_of
-from perfsweep.pipelines.publish.offline import mark_uploaded
+from perfsweep.pipelines.publish.offline import artifact_name, mark_uploaded, write_run
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.server import refusal_in
-from perfsweep.pipelines.publish.write import artifact_name, write_run
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -162,8 +161,7 @@ def upload(
             found, refusal = _settled(server, content, name), refusal_in(path)
         arrived = next((run for run in found if run.generation == decision.generation), None)
         url = url or (arrived.handle.url if arrived else None)
-        lacking = _lacking(content, arrived) if notes else None
-        if arrived is not None and lacking is None:
+        if arrived is not None and (not notes or _is_whole(content, arrived)):
             refused = [name for run in decision.stale if (name := _deleted(run))]
             mark_uploaded(folder, content.run_id)
             note = ", ".join(notes) or "already complete"
@@ -198,20 +196,17 @@ def _settled(server: Server, content: RunContent, name: str) -> list[OnServer]:
         pause_s *= 2  # each question is a request
 
 
-def _lacking(content: RunContent, run: OnServer | None) -> str | None:
-    """Why a run just sent is not whole; equal numbers of lost and doubled rows show by their indices."""
-    if run is None or run.lines != content.rows or run.digest != content.digest():
-        return "rows"
-    expected = [
-        row["iter/index"] for segment in content.segments for row in segment.rows() if "iter/index" in row
-    ]
-    if (
-        expected
-        and [row["iter/index"] for row in run.handle.scan_history(keys=["iter/index"], use_cache=False)]
-        != expected
-    ):
-        return "indices"
-    return None if _has_files(content, run) else "files"
+def _is_whole(content: RunContent, run: OnServer) -> bool:
+    """Whether a run just sent is whole; equal numbers of lost and doubled rows show by their indices."""
+    if run.lines != content.rows or run.digest != content.digest():
+        return False
+    rows = (row for segment in content.segments for row in segment.rows())
+    expected = [row["iter/index"] for row in rows if "iter/index" in row]
+    if expected:
+        there = run.handle.scan_history(keys=["iter/index"], use_cache=False)
+        if [row["iter/index"] for row in there] != expected:
+            return False
+    return _has_files(content, run)
 
 
 def _with_files(content: RunContent, found: list[OnServer]) -> list[OnServer]:

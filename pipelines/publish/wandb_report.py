@@ -9,12 +9,18 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.publish.dashboard import View, chart, numbered, view_of
-from perfsweep.pipelines.publish.saved_views import Identity, save_view, tracking_of
+from perfsweep.pipelines.publish.dashboard import (
+    Identity,
+    View,
+    charts,
+    numbered,
+    save_view,
+    tracking_of,
+    view_of,
+)
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
@@ -116,17 +122,12 @@ def build(
         ) from error
 
 
-def _reports() -> Any:
-    """The library of W&B Reports, whose names its types call private."""
-    return import_module("wandb_workspaces.reports.v2")
-
-
 def report(document: Document, entity: str, project: str, *, of_project: bool = False) -> Any:
     """Make the report of wandb-workspaces; with `of_project` charts name their project, which W&B looks up.
 
     Without it they show the project that the report is in, and no server is asked.
     """
-    wr = _reports()
+    wr = charts()
 
     return wr.Report(
         entity=entity,
@@ -139,7 +140,7 @@ def report(document: Document, entity: str, project: str, *, of_project: bool = 
 
 
 def _blocks(document: Document, place: tuple[str, str]) -> Iterator[Any]:
-    wr = _reports()
+    wr = charts()
 
     yield wr.TableOfContents()
     for title, text in document.sections:
@@ -148,16 +149,16 @@ def _blocks(document: Document, place: tuple[str, str]) -> Iterator[Any]:
     for title, panels in document.charts.sections:
         if title not in _LEFT_OUT:
             yield wr.H2(f"{title[0].upper()}{title[1:]}")
-            yield _grid(document.charts.group, [chart(panel) for panel in panels], *place)
+            yield _grid(document.charts.group, list(panels), *place)
 
 
-def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
+def _grid(group: str, panels: list[Any], entity: str, project: str) -> Any:
     """Charts over the runs of one sweep, two in a row."""
-    wr = _reports()
+    wr = charts()
     from wandb_workspaces import expr
 
     half = COLUMNS // 2
-    for place, one in enumerate(charts):
+    for place, one in enumerate(panels):
         one.layout = wr.Layout(x=place % 2 * half, y=place // 2 * HEIGHT, w=half, h=HEIGHT)
     runs = wr.Runset(
         entity=entity,
@@ -167,7 +168,7 @@ def _grid(group: str, charts: list[Any], entity: str, project: str) -> Any:
         groupby=["config.variant"],
         order=[wr.OrderBy(name=wr.SummaryMetric("bench_ms_per_unit"), ascending=True)],
     )
-    return wr.PanelGrid(runsets=[runs], panels=charts, hide_run_sets=True)
+    return wr.PanelGrid(runsets=[runs], panels=panels, hide_run_sets=True)
 
 
 def specification(document: Document, entity: str, project: str) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Arms over code versions: what became of each since the version before, and where its level changed."""
+"""Arms over code versions and in other sweeps: what became of each since, and where its level changed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 
+from perfsweep.pipelines.analysis.across.baselines import SLOWER, Change, Changes
 from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Version
-from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Where, file_column
+from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, own_column
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
@@ -44,23 +46,10 @@ def _words(one: Version) -> str:
 def version_columns(reference: str) -> tuple[Column[Version], ...]:
     """Declare the columns of an arm over versions: of one version each row."""
     return (
-        Column("sweep", "sweep", lambda one: one.sweep, doc="of the version, or its name", width=NAME_WIDTH),
-        Column(
-            "commit",
-            "commit",
-            lambda one: one.commit,
-            lambda one: one.commit[:10],
-            doc="full hash, empty where none is known",
-        ),
-        Column("rounds", "rounds", lambda one: one.rounds, doc="of the arm", kind=int, drop=1),
-        Column(
-            "ns_per_unit",
-            "time",
-            lambda one: one.ns_per_unit,
-            lambda one: duration(one.ns_per_unit),
-            doc="median of them",
-            kind=float,
-        ),
+        own_column("sweep", "sweep", doc="of the version, or its name", width=NAME_WIDTH),
+        own_column("commit", "commit", lambda name: name[:10], doc="full hash, empty where none is known"),
+        own_column("rounds", "rounds", doc="of the arm", kind=int, drop=1),
+        own_column("ns_per_unit", "time", duration, doc="median of them", kind=float),
         Column(
             "ratio",
             "change",
@@ -98,11 +87,10 @@ def version_columns(reference: str) -> tuple[Column[Version], ...]:
         file_column(
             "moved", lambda one: "; ".join(one.moved), doc="what else differs: commit, device, torch"
         ),
-        Column(
+        own_column(
             "level",
             "new level",
-            lambda one: one.level,
-            lambda one: speed(one.level),
+            speed,
             doc="time from this version on / time before, where a change point lies; else null",
             kind=float,
             optional=True,
@@ -242,3 +230,127 @@ def _about_points(found: History) -> list[str]:
 
 def _name(version: Version) -> str:
     return f"{version.sweep} ({version.commit[:10]})" if version.commit else version.sweep
+
+
+AGAINST_CSV_SCHEMA = "perfsweep.compare.against.csv/1"
+"""Name and version of the rows that `compare --against ... --csv` prints."""
+
+
+@dataclass(frozen=True)
+class JudgedChange:
+    """An arm then and now, of two sweeps; `verdict` is *slower* or empty."""
+
+    then: str
+    change: Change
+    verdict: str
+
+
+def _bounds(one: JudgedChange) -> str:
+    return bounds_text(one.change.ratio, one.change.low, one.change.high)
+
+
+def _relative_of(one: JudgedChange) -> tuple[float | None, float | None, float | None]:
+    return one.change.relative or (None, None, None)
+
+
+def _relative_bounds(one: JudgedChange) -> str:
+    return bounds_text(*_relative_of(one))
+
+
+def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
+    """Declare the columns of two sweeps that are compared: of one arm each row."""
+    interval, relative = ("95 % interval", "the same of its ratio to the baseline of its own sweep")
+    return (
+        Column("arm", "arm", lambda one: one.change.label, doc="label of the arm", width=NAME_WIDTH),
+        Column(
+            "ratio",
+            "time",
+            lambda one: one.change.ratio,
+            lambda one: speed(one.change.ratio),
+            doc="time now / time then",
+            kind=float,
+        ),
+        file_column("low", lambda one: one.change.low, float, "lower end of its 95 % interval"),
+        file_column("high", lambda one: one.change.high, float, "upper end"),
+        Column("bounds", interval, text=_bounds, where=Where.PEOPLE, kind=float),
+        Column(
+            "relative",
+            f"against {reference}",
+            lambda one: _relative_of(one)[0],
+            lambda one: speed(_relative_of(one)[0]),
+            doc=relative,
+            kind=float,
+        ),
+        file_column(
+            "relative_low", lambda one: _relative_of(one)[1], float, "lower end of its 95 % interval"
+        ),
+        file_column("relative_high", lambda one: _relative_of(one)[2], float, "upper end"),
+        Column("relative_bounds", interval, text=_relative_bounds, where=Where.PEOPLE, kind=float, drop=1),
+        own_column(
+            "verdict",
+            "",
+            doc="`slower` where the interval lies wholly beyond the margin, else empty",
+            style=lambda one: Style.ALARM,
+        ),
+    )
+
+
+THEN: Column[JudgedChange] = file_column("then", lambda one: one.then, doc="sweep that it is compared with")
+"""The first column where the rows of several comparisons are in one table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """Another sweep, and what has changed since."""
+
+    sweep: str = member("the other sweep")
+    commit: str = member("commit that it was measured at")
+    other_machine: bool = member("whether the devices differ, so that only ratios to the baseline are judged")
+    moved: tuple[str, ...] = member("what else differs: commit, device, torch")
+    missing: tuple[str, ...] = member("labels of arms that only one of the two has")
+    slower: tuple[str, ...] = member("labels of arms that became slower by more than the margin")
+    changes: Rows[JudgedChange] = member("arms that both have", columns=change_columns("reference"))
+
+
+def show_against(console: Console, every: Sequence[Changes], margin: float) -> None:
+    """Print one table for each of the others."""
+    for changes in every:
+        title = f"{changes.now.sweep} against {changes.then.sweep}: time now / then"
+        table = Table(title, change_columns(changes.now.reference), judged(changes, margin))
+        print_table(console, table.at(Where.TERMINAL))
+        print_lines(console, _notes(changes, margin))
+
+
+def against(changes: Changes, margin: float) -> Against:
+    """Say the same for a program."""
+    rows = judged(changes, margin)
+    return Against(
+        sweep=changes.then.sweep,
+        commit=changes.then.commit,
+        other_machine=changes.other_machine,
+        moved=changes.moved,
+        missing=changes.missing,
+        slower=tuple(one.change.label for one in rows if one.verdict == SLOWER),
+        changes=Rows(change_columns(changes.now.reference), rows),
+    )
+
+
+def judged(changes: Changes, margin: float) -> tuple[JudgedChange, ...]:
+    """Say of every arm whether it became slower."""
+    worse = {change.label for change in changes.regressions(margin)}
+    return tuple(
+        JudgedChange(changes.then.sweep, one, SLOWER if one.label in worse else "") for one in changes.changes
+    )
+
+
+def _notes(changes: Changes, margin: float) -> list[str]:
+    lines = list(changes.moved)
+    if changes.other_machine:
+        lines.append("the devices differ, so only ratios to the baseline are judged")
+    lines.append(
+        f"slower: the interval lies wholly above {margin:+.0%}; rounds of two sweeps are not interleaved, so"
+        " a machine that drifted in between shows up as a change of all arms together"
+    )
+    if changes.missing:
+        lines.append(f"only in one of the two: {', '.join(changes.missing)}")
+    return lines

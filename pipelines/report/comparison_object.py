@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult, Quality
 from perfsweep.pipelines.analysis.combinations import Part
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
@@ -15,8 +14,8 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
 from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
 from perfsweep.pipelines.analysis.rulings import RULINGS
+from perfsweep.pipelines.report.arm_history import Against
 from perfsweep.pipelines.report.objects import Rows, member
-from perfsweep.pipelines.report.regressions import Against
 from perfsweep.pipelines.report.sentences import footnotes, open_questions, use
 from perfsweep.pipelines.statistics.estimates import LEVEL
 

@@ -12,8 +12,7 @@ from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import Column
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.decisions import Derivation
-from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_result import EffectResult, effect_name
 from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.estimates import Estimate, Interval
@@ -123,7 +122,9 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
     if estimate.interval is None:
         yield f"no interval: {estimate.reason}"
         return
-    yield f"95 % interval: {_bounds(estimate, estimate.interval)}{_error(estimate)}"
+    known = f" with {estimate.degrees:.3g} degrees of freedom"
+    error = "" if estimate.error is None else f"; standard error {estimate.error:.2%}{known}"
+    yield f"95 % interval: {_bounds(estimate, estimate.interval)}{error}"
     if judgement.holm is None:
         yield "correction: none, it is not among the comparisons"
         return
@@ -141,10 +142,3 @@ def _steps(comparison: Comparison, derivation: Derivation) -> Iterator[str]:
 
 def _bounds(estimate: Estimate, interval: Interval) -> str:
     return bounds_text(math.exp(estimate.log_ratio), *interval.ratios)
-
-
-def _error(estimate: Estimate) -> str:
-    """The standard error, of an interval that has one."""
-    if estimate.error is None:
-        return ""
-    return f"; standard error {estimate.error:.2%} with {estimate.degrees:.3g} degrees of freedom"

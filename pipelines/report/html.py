@@ -14,20 +14,19 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.columns import Where
-from perfsweep.pipelines.analysis.combinations import BETWEEN, Corners
+from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import counts
+from perfsweep.pipelines.analysis.effect_result import BETWEEN, counts
 from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.chart_data import last_traces, size_curves
+from perfsweep.pipelines.report.pictures.charts import last_traces, size_curves
 from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
-from perfsweep.pipelines.report.pictures.effects_chart import effect_rows
+from perfsweep.pipelines.report.pictures.effects_chart import effect_rows, steps
+from perfsweep.pipelines.report.pictures.effects_chart import waterfall as waterfall_chart
 from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
 from perfsweep.pipelines.report.pictures.phases_chart import breakdown
 from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
 from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
 from perfsweep.pipelines.report.pictures.trade_off import chart as trade_off_chart
-from perfsweep.pipelines.report.pictures.waterfall_chart import chart as waterfall_chart
-from perfsweep.pipelines.report.pictures.waterfall_chart import steps
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table

@@ -11,7 +11,14 @@ from urllib.parse import quote
 from perfsweep.pipelines.analysis.columns import Column, Style, T, Where
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, LinkedProfile, linked_profiles
-from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
+from perfsweep.pipelines.report.sentences import (
+    COMMANDS,
+    conclusions,
+    footnotes,
+    headline,
+    open_questions,
+    opening,
+)
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table
 from perfsweep.pipelines.report.version_answer import duration_of
 from perfsweep.pipelines.store.files import write_atomically
@@ -189,3 +196,47 @@ def _plain(text: str) -> str:
     """A text that ends no table cell, opens no tag and mentions no user."""
     flat = " ".join(str(text).split())
     return flat.replace("<", "&lt;").replace("@", "@\u200b")
+
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "\u00a0": "~",
+    "\n": ", ",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+_SPECIAL = re.compile("|".join(map(re.escape, _ESCAPES)))
+
+
+def effects_latex(comparison: Comparison) -> str:
+    """Write each table of effects as a tabular, with what was measured as a comment above."""
+    tables = [table for table in answer_tables(comparison, Where.TERMINAL) if table.of_effects]
+    head = " ".join(f"{comparison.name}: {headline(comparison)}".split())
+    return "\n\n".join([f"% {head}", *map(latex_table, tables)]) + "\n"
+
+
+def latex_table(table: Table) -> str:
+    """Write a table's rows under its headings; numbers on the right."""
+    columns = table.columns
+    lines = [f"% {' '.join(table.title.split())}"]
+    lines += [f"\\begin{{tabular}}{{{''.join('r' if one.number else 'l' for one in columns)}}}", r"\hline"]
+    lines += [_latex_row([latex_text(one.heading) for one in columns]), r"\hline"]
+    for heading, rows in table.grouped():
+        if heading:
+            lines += [f"\\multicolumn{{{len(columns)}}}{{l}}{{\\textbf{{{latex_text(heading)}}}}} \\\\"]
+        lines += [_latex_row([latex_text(one.cell(row)) for one in columns]) for row in rows]
+    return "\n".join([*lines, r"\hline", r"\end{tabular}"])
+
+
+def _latex_row(cells: list[str]) -> str:
+    # A row that begins with a bracket would be read as the spacing of the row before it.
+    return " & ".join("{}" + cell if cell.startswith("[") else cell for cell in cells) + r" \\"
+
+
+def latex_text(text: str) -> str:
+    """Write a text so that LaTeX prints it as it is."""
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)

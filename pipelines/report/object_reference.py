@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from perfsweep.pipelines.analysis.columns import Column, file_columns
 from perfsweep.pipelines.parity.results import ParityVerdict
-from perfsweep.pipelines.report import arm_history, comparison_object, regressions
+from perfsweep.pipelines.report import arm_history, comparison_object
 from perfsweep.pipelines.report.arm_history import HistoryObject
 from perfsweep.pipelines.report.comparison_object import ComparisonObject
 from perfsweep.pipelines.report.objects import Rows
@@ -92,8 +92,8 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...], str]] = {
         "A row for each effect: after `schema` come the fields of [effects](#effects), in their order.",
     ),
     "compare --against --csv": (
-        regressions.CSV_SCHEMA,
-        (regressions.THEN, *regressions.change_columns("reference")),
+        arm_history.AGAINST_CSV_SCHEMA,
+        (arm_history.THEN, *arm_history.change_columns("reference")),
         "A row for each arm and each of the other sweeps.",
     ),
     "history --csv": (

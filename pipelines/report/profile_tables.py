@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from perfsweep.pipelines.report.terminal_table import plain_table
-from perfsweep.pipelines.store.profiles import Cost, Kept, Profile, kept_profiles, overhead_text
+from perfsweep.pipelines.report.terminal_table import plain_table, print_lines
+from perfsweep.pipelines.store.profiles import (
+    RESULT,
+    Cost,
+    Kept,
+    Profile,
+    kept_profiles,
+    overhead_text,
+    read_profile,
+)
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.units import MB, duration
+from perfsweep.pipelines.units import MB, duration, speed
+from perfsweep.workloads.errors import ConfigError
 
 NAME_WIDTH = 28
 """Characters of a name that a narrow terminal shows before anything else is cut."""
@@ -37,18 +48,12 @@ def show(console: Console, kept: Kept, top: int) -> None:
     if rows:
         console.print(_table(profile, rows))
         if len(profile.costs) > top:
-            console.print(
-                f"  and {len(profile.costs) - top} more, in {kept.folder / 'profile.json'}", highlight=False
-            )
+            console.print(f"  and {len(profile.costs) - top} more, in {kept.folder / RESULT}")
     else:
-        console.print(f"\n{_title(profile)}", highlight=False, markup=False)
-    for line in profile.findings:
-        console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"- {overhead_text(profile)}", highlight=False, markup=False)
-    for line in profile.notes:
-        console.print(f"- {line}", highlight=False, markup=False)
-    names = ", ".join(file.name for file in kept.files) or "profile.json"
-    console.print(f"- files: {kept.folder}/ {names}", highlight=False, markup=False)
+        console.print(f"\n{_title(profile)}")
+    names = ", ".join(file.name for file in kept.files) or RESULT
+    files = f"files: {kept.folder}/ {names}"
+    print_lines(console, [*profile.findings, overhead_text(profile), *profile.notes, files])
 
 
 def _title(profile: Profile) -> str:
@@ -80,10 +85,9 @@ def add_named(table: Table, tool: str, name: str, where: str, cells: Iterable[st
 
 
 def shorten(text: str) -> str:
-    """Cut a text of the workload's to its two ends, and escape what rich takes for markup."""
+    """Cut a text of the workload's to its two ends."""
     half = LONGEST_NAME // 2
-    cut = text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
-    return cut.replace("[", r"\[")
+    return text if len(text) <= LONGEST_NAME else f"{text[:half]}...{text[-half:]}"
 
 
 def _columns(profile: Profile, rows: Sequence[Cost]) -> dict[str, list[str]]:
@@ -172,3 +176,148 @@ def _most(kept: Kept) -> list[str]:
         return [*profile.findings[:1], *(f"{cost.name} {duration(cost.total_ns)}" for cost in timed[:SHOWN])]
     total = sum(cost.total_ns for cost in timed)
     return [f"{cost.name} {cost.total_ns / total:.0%}" for cost in timed[:SHOWN]]
+
+
+COMPARED = ("torch", "pyinstrument", "roofline")
+"""Tools whose lines are times; memory and compiled frames are read one by one."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One name in two profiles, in ns per unit; 0 where a profile does not have it."""
+
+    name: str
+    where: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def change_ns(self) -> float:
+        """What the second has more."""
+        return self.after_ns - self.before_ns
+
+
+def profiles_at(path: str) -> list[Kept]:
+    """Read the profiles in a folder: one, or all those of an arm.
+
+    Raises
+    ------
+    ConfigError
+        There are none.
+    """
+    folder = Path(path)
+    files = [folder / RESULT] if (folder / RESULT).exists() else sorted(folder.glob(f"*/{RESULT}"))
+    if not files:
+        raise ConfigError(
+            f"{path} is no folder of a profile: it has no {RESULT}; profiles lie under runs/SWEEP/profiles/"
+        )
+    return [read_profile(file.parent) for file in files]
+
+
+def pairs(before: Sequence[Kept], after: Sequence[Kept], tool: str | None) -> list[tuple[Profile, Profile]]:
+    """Pair profiles of the same tool under the same circumstances.
+
+    Raises
+    ------
+    ConfigError
+        There are none, or they are of different workloads.
+    """
+    tools = (tool,) if tool else COMPARED
+    others = {(kept.profile.tool, kept.profile.variant): kept.profile for kept in after}
+    pairs = [
+        (one.profile, others.get((one.profile.tool, one.profile.variant)))
+        for one in before
+        if one.profile.tool in tools
+    ]
+    same = [(one, other) for one, other in pairs if other is not None]
+    if not same:
+        have = [
+            ", ".join(dict.fromkeys(kept.profile.tool for kept in side)) or "none" for side in (before, after)
+        ]
+        raise ConfigError(
+            f"--diff: there is no {tool or 'profile'} of the same tool on both sides (here {have[0]}; there"
+            f" {have[1]}); profile both arms with profile.tool={tool or 'torch'}"
+        )
+    for one, other in same:
+        if one.workload != other.workload:
+            raise ConfigError(
+                f"--diff: one profile is of {one.workload}, the other of {other.workload}: they share no"
+                " operators"
+            )
+    return same
+
+
+def differences(before: Profile, after: Profile) -> list[Difference]:
+    """Compare all names of both profiles, largest change first; per unit where both did some, or iteration.
+
+    A function is the same in both profiles when its name and file are: lines move.
+    """
+    amounts = _amounts(before, after)
+    sides = [
+        _by_name(profile.costs, amount) for profile, amount in zip((before, after), amounts, strict=True)
+    ]
+    changes = [
+        Difference(*key, sides[0].get(key, 0.0), sides[1].get(key, 0.0)) for key in {**sides[0], **sides[1]}
+    ]
+    return sorted(changes, key=lambda one: abs(one.change_ns), reverse=True)
+
+
+def per(before: Profile, after: Profile) -> str:
+    """What times are divided by."""
+    return before.unit if before.units > 0 and after.units > 0 else "iteration"
+
+
+def _amounts(before: Profile, after: Profile) -> tuple[float, float]:
+    if per(before, after) == "iteration":
+        return float(max(before.iterations, 1)), float(max(after.iterations, 1))
+    return before.units, after.units
+
+
+def _by_name(costs: Sequence[Cost], amount: float) -> dict[tuple[str, str], float]:
+    times: dict[tuple[str, str], float] = {}
+    for cost in costs:
+        key = (cost.name, cost.where.rpartition(":")[0])
+        times[key] = times.get(key, 0.0) + cost.total_ns / amount
+    return times
+
+
+def show_difference(console: Console, before: Profile, after: Profile, top: int) -> None:
+    """Print the largest changes, and what they add up to."""
+    changes = differences(before, after)
+    arms = f"A is {before.arm.label}, B is {after.arm.label}"
+    title = f"{before.title}: {arms}; self time per {per(before, after)}"
+    console.print(_difference_table(title, before.tool, changes, top))
+    if len(changes) > top:
+        rest = sum(one.change_ns for one in changes[top:])
+        console.print(f"  and {len(changes) - top} more, together {signed_duration(rest)}")
+    print_lines(console, [bare_times_text(before, after)])
+
+
+def _difference_table(title: str, tool: str, changes: Sequence[Difference], top: int) -> Table:
+    table = named_table(title, tool, [one.name for one in changes], ("A", "B", "B - A"))
+    everything = Difference(
+        "everything", "", sum(one.before_ns for one in changes), sum(one.after_ns for one in changes)
+    )
+    for one in (*changes[:top], everything):
+        if one is everything:
+            table.add_section()
+        times = (duration(ns) if ns else "" for ns in (one.before_ns, one.after_ns))
+        add_named(table, tool, one.name, one.where, (*times, signed_duration(one.change_ns)))
+    return table
+
+
+def signed_duration(ns: float) -> str:
+    """A difference of times."""
+    return f"{'-' if ns < 0 else '+'}{duration(abs(ns))}" if ns else "0"
+
+
+def bare_times_text(before: Profile, after: Profile) -> str:
+    """Compare the two arms without the profiler: a profile shifts time towards what is called often."""
+    if not before.bare_ns or not after.bare_ns:
+        return "without the profiler neither is known"
+    a, b = statistics.median(before.bare_ns), statistics.median(after.bare_ns)
+    costs = " and ".join("?" if one.overhead is None else f"{one.overhead:.2f}x" for one in (before, after))
+    return (
+        f"without the profiler an iteration takes {duration(a)} in A and {duration(b)} in B"
+        f" ({speed(b / a)}); with it {costs} of that"
+    )

@@ -34,9 +34,8 @@ from rich.text import Text
 from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
-from perfsweep.pipelines.analysis.effect_result import EffectResult
+from perfsweep.pipelines.analysis.effect_result import IN_ORDER, EffectResult, by_speed, by_todo
 from perfsweep.pipelines.analysis.quantities.completed import effect_table
-from perfsweep.pipelines.analysis.todo import IN_ORDER, by_speed, by_todo
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.plan.tally import Ahead, Tally
 from perfsweep.pipelines.report.tables import Table, heading

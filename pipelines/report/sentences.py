@@ -13,13 +13,16 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import (
     SHOWN_ROUNDS,
     EffectResult,
+    ToDo,
+    adds_nothing,
+    by_todo,
     counts,
     effect_name,
     size,
     speed_text,
+    todo,
 )
 from perfsweep.pipelines.analysis.failed_trials import remedies
-from perfsweep.pipelines.analysis.todo import ToDo, adds_nothing, by_todo, todo
 from perfsweep.pipelines.config.overrides import as_overrides
 from perfsweep.pipelines.report.tables import design_title, has_several_designs, lacks_baseline
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict

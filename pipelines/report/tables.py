@@ -26,12 +26,18 @@ from perfsweep.pipelines.analysis.columns import (
 )
 from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners, Gain, Part
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.effect_columns import effect_name
-from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim, size
+from perfsweep.pipelines.analysis.effect_result import (
+    IN_ORDER,
+    EffectResult,
+    RuledClaim,
+    by_todo,
+    effect_name,
+    size,
+    todo,
+)
 from perfsweep.pipelines.analysis.exclusions import BASE
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
 from perfsweep.pipelines.analysis.quantities.completed import Quantity, arm_table, effect_table
-from perfsweep.pipelines.analysis.todo import IN_ORDER, by_todo, todo
 from perfsweep.pipelines.store.schema import PLACEBO, Outcome
 from perfsweep.pipelines.units import speed
 
@@ -157,10 +163,10 @@ def arms_table(comparison: Comparison, where: Where) -> Table[ArmResult]:
     return Table("Arms", tuple(named), comparison.arms).at(where)
 
 
-def changes_table(comparison: Comparison) -> Table[ArmChange]:
-    """Counters by which arms differ from the baseline."""
+def changes_table(comparison: Comparison) -> Table[tuple[str, CounterChange]]:
+    """Counters by which arms differ from the baseline, the first of each with the name of its arm."""
     rows = (
-        ArmChange(arm.name or arm.label, place == 0, change)
+        ("" if place else arm.name or arm.label, change)
         for arm in comparison.arms
         for place, change in enumerate(arm.changes)
     )
@@ -205,24 +211,15 @@ def has_several_designs(comparison: Comparison) -> bool:
     return len({result.effect.design for result in comparison.effects} - {PLACEBO}) > 1
 
 
-@dataclass(frozen=True)
-class ArmChange:
-    """A counter of an arm that differs from the baseline's; `first` of those of the arm."""
-
-    arm: str
-    first: bool
-    change: CounterChange
-
-
 def _count(value: float) -> str:
     return f"{value:,.6g}"
 
 
-CHANGES: tuple[Column[ArmChange], ...] = (
-    Column("arm", "arm", text=lambda one: one.arm if one.first else "", width=NAME_WIDTH),
-    Column("counter", "counter", text=lambda one: one.change.counter, width=NAME_WIDTH),
-    Column("reference", "baseline", text=lambda one: _count(one.change.reference), kind=float),
-    Column("value", "arm", text=lambda one: _count(one.change.value), kind=float),
+CHANGES: tuple[Column[tuple[str, CounterChange]], ...] = (
+    Column("arm", "arm", text=itemgetter(0), width=NAME_WIDTH),
+    Column("counter", "counter", text=lambda one: one[1].counter, width=NAME_WIDTH),
+    Column("reference", "baseline", text=lambda one: _count(one[1].reference), kind=float),
+    Column("value", "arm", text=lambda one: _count(one[1].value), kind=float),
 )
 """Of one counter each row."""
 

@@ -19,8 +19,7 @@ from rich.console import Console
 
 from perfsweep.pipelines.analysis import collect
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.comparable import comparable_trials
-from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions, comparable_trials
 from perfsweep.pipelines.analysis.judging import cells_of
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, launch, missing_trials, submitted

@@ -14,8 +14,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from perfsweep.pipelines.statistics import confidence_sequence
-
 LEVEL = 0.95
 ALPHA = 1 - LEVEL
 
@@ -81,7 +79,7 @@ class Estimate:
         if self.error is None:
             return None
         if self.method is Method.SEQUENCE:
-            half = confidence_sequence.half_width(self.error, self.n, level)
+            half = sequence_half_width(self.error, self.n, level)
             return Interval(self.log_ratio - half, self.log_ratio + half, level)
         return _student_interval(self.log_ratio, self.error, self.degrees, level)
 
@@ -97,7 +95,7 @@ def sequence_estimate(log_ratios: np.ndarray, rounds: int) -> Estimate:
     """Estimate an effect from one log ratio for each replication, at least two: valid whenever one stops."""
     n, mean = len(log_ratios), float(log_ratios.mean())
     error = float(log_ratios.std(ddof=1)) / math.sqrt(n)
-    p = confidence_sequence.p_value(mean, error, n)
+    p = sequence_p(mean, error, n)
     found = Estimate(mean, None, p, Method.SEQUENCE, n, "", error, n - 1, rounds)
     return replace(found, interval=found.at(LEVEL))
 
@@ -282,3 +280,41 @@ def _t_quantile(freedom: int) -> float:
     from scipy.special import stdtrit  # late: only sweeps with stochastic levels need it
 
     return float(stdtrit(freedom, 0.95))
+
+
+PRIOR = 0.1
+"""r: means of three standard deviations are what it looks for, as only those can be told after few values."""
+
+
+def sequence_half_width(error: float, n: int, level: float) -> float:
+    """Half the width of an interval of a mean that holds at all sample sizes at once; infinite as long as
+    nothing is ruled out. Looking at such intervals may end a sweep.
+
+    Of n normal differences with mean m and standard error e (the root of their variance over n), the variance
+    unknown. Under a variance with the prior of Jeffreys and a mean of N(0, 1/r) standard deviations, against
+    a mean of zero, the likelihood ratio is, with t = m / e,
+
+        E(n) = sqrt(r / (n + r)) [(1 + t^2 / (n - 1)) / (1 + t^2 r / ((n + r) (n - 1)))]^(n / 2)
+
+    It depends on the ratios of the differences to one another only, whose distribution is free of the
+    variance: a martingale that starts at one, and by Ville's inequality ever reaches 1/alpha with probability
+    alpha at most. The means that it does not rule out, put in place of zero, are the interval. Robbins'
+    mixture (1970) with the estimated variance in place of a known one has no such bound: small samples whose
+    variance is estimated too small are many.
+
+    Sources: Lai 1976, *On confidence sequences*, Annals of Statistics 4; Wang and Ramdas 2023,
+    *Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance*, arXiv
+    2310.03722.
+    """
+    inverse = ((n + PRIOR) / (PRIOR * (1 - level) ** 2)) ** (1 / n)
+    below = 1 - inverse * PRIOR / (n + PRIOR)
+    return error * math.sqrt((n - 1) * (inverse - 1) / below) if below > 0 else math.inf
+
+
+def sequence_p(mean: float, error: float, n: int) -> float:
+    """1 / E(n) of `sequence_half_width`, at most one: a p that may be looked at after every value."""
+    within, between = (n - 1) * error**2, mean**2
+    if not within + between:
+        return 1.0
+    ratio = (within + between) / (within + between * PRIOR / (n + PRIOR))
+    return min(1.0, math.sqrt((n + PRIOR) / PRIOR) * ratio ** (-n / 2))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from perfsweep.fields import default_of, option
@@ -29,7 +29,7 @@ COLUMNS: tuple[str, ...] = (
     "target",
     "target_steps",
 )
-"""Quantities next to time that a report may show; `analysis.quantities.registry` says what each is."""
+"""Quantities next to time that a report may show; `analysis.quantities.completed` says what each is."""
 
 MOST_ROUNDS = 100_000
 """Of a plan that lists the order of arms in each."""
@@ -219,15 +219,9 @@ class MeasureConfig:
         values |= {
             one.name: value
             for one in fields(self)
-            if self._of_method(one) and (value := getattr(self, one.name)) != default_of(one)
+            if one.metadata.get("method", True) and (value := getattr(self, one.name)) != default_of(one)
         }
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-    def _of_method(self, one: Field[Any]) -> bool:
-        only_with = one.metadata.get("only_with", {})
-        return one.metadata.get("method", True) and all(
-            getattr(self, name) == value for name, value in only_with.items()
-        )
 
     @property
     def adaptive(self) -> bool:

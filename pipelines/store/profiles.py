@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -165,21 +164,16 @@ def read_profile(folder: Path) -> Kept:
 
 def kept_profiles(folder: SweepFolder, problems: list[str] | None = None) -> list[Kept]:
     """Read all whole profiles of a sweep, by arm and tool; `problems` names the unreadable ones."""
-    return list(
-        _kept_under(
-            sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")), problems if problems is not None else []
-        )
-    )
-
-
-def _kept_under(files: list[Path], problems: list[str]) -> Iterator[Kept]:
-    for file in files:
+    found = []
+    for file in sorted(folder.profiles_dir.glob(f"*/*/{RESULT}")):
         if file.parent.name.endswith(UNFINISHED):
             continue
         try:
-            yield read_profile(file.parent)
+            found.append(read_profile(file.parent))
         except RecordError as error:
-            problems.append(str(error))
+            if problems is not None:
+                problems.append(str(error))
+    return found
 
 
 def _read(row: type[AnyRow], file: Path) -> AnyRow:

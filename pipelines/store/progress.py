@@ -14,10 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from perfsweep.pipelines.store.records import Kind, Outcome, Pack, TrialRecord
-from perfsweep.pipelines.store.stop_rule import StopRule
+
+AnyKey = TypeVar("AnyKey")
 
 GIVE_UP_AFTER = 2
 """An arm of which this many timing trials of a pack failed, whatever the round and attempt, is retired."""
@@ -32,10 +33,16 @@ class StoredTrial:
     folder: Path
     record: TrialRecord
 
+
+class Rule(Protocol):
+    """Which arms each round of a pack measures, and how many there are: see `stop_rule`."""
+
     @property
-    def replicate(self) -> int:
-        """Offset of the seed of an evidence trial."""
-        return self.record.replicate
+    def reference(self) -> str: ...
+
+    def arms(self, pack: Pack, progress: Progress, number: int) -> Collection[str] | None: ...
+
+    def rounds(self, pack: Pack, progress: Progress) -> int: ...
 
 
 @dataclass
@@ -65,7 +72,7 @@ class Progress:
     damaged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     repeats: int = 0
-    rule: StopRule | None = None
+    rule: Rule | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     elsewhere: list[Progress] = field(default_factory=list)
     _retired: dict[tuple[str, str], TrialRecord | None] = field(default_factory=dict)
@@ -95,30 +102,19 @@ class Progress:
             if record.outcome is Outcome.OK:
                 self.timed[record.arm].append(record)
         elif record.kind is Kind.COURSE:
-            self.courses[record.arm, trial.replicate].append(record)
+            self.courses[record.arm, record.replicate].append(record)
         elif record.kind is Kind.QUALITY:
-            self._keep_latest_training(trial)
-        elif trial.replicate:
-            self.seeds[record.arm, trial.replicate] = trial
+            _keep_latest(self.trainings, (record.arm, record.replicate), trial)
+        elif record.replicate:
+            self.seeds[record.arm, record.replicate] = trial
         else:
-            self._keep_latest(trial)
+            _keep_latest(self.other, (record.arm, record.kind), trial)
 
     def _share(self, record: TrialRecord) -> None:
         """Keep one copy of what thousands of records say alike: those of an arm, and all of their machine."""
         values = vars(record)
         _keep_one_copy(values, self._latest[record.arm, record.kind])
         _keep_one_copy(values["environment"], self._facts)
-
-    def _keep_latest(self, trial: StoredTrial) -> None:
-        """Folders are read in the order of their names, in which a10 comes before a2."""
-        key = (trial.record.arm, trial.record.kind)
-        if key not in self.other or trial.record.attempt >= self.other[key].record.attempt:
-            self.other[key] = trial
-
-    def _keep_latest_training(self, trial: StoredTrial) -> None:
-        key = (trial.record.arm, trial.replicate)
-        if key not in self.trainings or trial.record.attempt >= self.trainings[key].record.attempt:
-            self.trainings[key] = trial
 
     def retired(self, pack: str, arms: Sequence[str]) -> dict[str, TrialRecord]:
         """List the arms that are not started again in a pack, each with the record that decided it."""
@@ -324,6 +320,12 @@ class Progress:
         """List the timing trials of an arm in a pack, of all rounds and attempts, as they ended."""
         trials = self._timings.get((pack, arm), {}).values()
         return sorted(trials, key=lambda trial: _as_they_ended(trial.record))
+
+
+def _keep_latest(kept: dict[AnyKey, StoredTrial], key: AnyKey, trial: StoredTrial) -> None:
+    """Folders are read in the order of their names, in which a10 comes before a2."""
+    if key not in kept or trial.record.attempt >= kept[key].record.attempt:
+        kept[key] = trial
 
 
 def _as_they_ended(record: TrialRecord) -> tuple[int, float]:

@@ -141,14 +141,13 @@ _TRIAL_NAME = re.compile(
 )
 
 
-_MANIFEST_LINES: dict[str, type[Any]] = {
-    "sweep": Sweep,
-    "arm": Arm,
-    "effect": Effect,
-    "pack": Pack,
-    "refused": Refused,
+_MANIFEST_LINES: dict[str, tuple[str, type[Any]]] = {
+    "arm": ("arms", Arm),
+    "effect": ("effects", Effect),
+    "pack": ("packs", Pack),
+    "refused": ("refused", Refused),
 }
-"""Kinds of lines in a manifest."""
+"""Kinds of lines in a manifest after the one of the sweep, with the fields that they are of."""
 
 
 class SweepFolder:
@@ -198,10 +197,8 @@ class SweepFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the plan: one line for the sweep, then one for each arm, effect, pack and refusal."""
         rows: list[tuple[str, Any]] = [("sweep", manifest.sweep)]
-        rows += [("arm", row) for row in manifest.arms]
-        rows += [("effect", row) for row in manifest.effects]
-        rows += [("pack", row) for row in manifest.packs]
-        rows += [("refused", row) for row in manifest.refused]
+        for kind, (name, _) in _MANIFEST_LINES.items():
+            rows += [(kind, row) for row in getattr(manifest, name)]
         values = [{"row": kind, **_as_json(row)} for kind, row in rows]
         values[0]["lines"] = len(values)  # whole lines that were cut off would make another plan
         write_atomically(self.manifest_file, b"".join(map(json_line, values)))
@@ -220,24 +217,20 @@ class SweepFolder:
         if (version := lines["sweep"][0].schema_version) != SCHEMA:
             other = f"{self.manifest_file} has schema version {version}"
             raise RecordError(f"{other}, and this perfsweep reads version {SCHEMA}")
-        return Manifest(
-            sweep=lines["sweep"][0],
-            arms=tuple(lines["arm"]),
-            effects=tuple(lines["effect"]),
-            packs=tuple(lines["pack"]),
-            refused=tuple(lines["refused"]),
-        )
+        rows = {name: tuple(lines[kind]) for kind, (name, _) in _MANIFEST_LINES.items()}
+        return Manifest(sweep=lines["sweep"][0], **rows)
 
     def _manifest_lines(self) -> dict[str, list[Any]]:
         """Read the lines of the plan by their kind."""
-        lines: dict[str, list[Any]] = {kind: [] for kind in _MANIFEST_LINES}
+        types = {"sweep": Sweep, **{kind: row for kind, (_, row) in _MANIFEST_LINES.items()}}
+        lines: dict[str, list[Any]] = {kind: [] for kind in types}
         number, written = 0, None
         for number, values in read_json_lines(self.manifest_file):
             kind, where = values.pop("row", None), f"{self.manifest_file} line {number}"
             if kind not in lines:
                 raise RecordError(f"{where} is no line of a manifest")
             written = values.pop("lines", written)
-            lines[kind].append(_validated(_MANIFEST_LINES[kind], values, where))
+            lines[kind].append(_validated(types[kind], values, where))
         if written not in (None, number):  # plans of before say no number
             raise RecordError(f"{self.manifest_file} has {number} of {written} lines")
         return lines

@@ -6,12 +6,12 @@ A function of the records alone, so that a sweep that was interrupted goes on as
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from perfsweep.pipelines.statistics.estimates import Apart, Method, precise_enough, reach
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
+from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Manifest, Outcome, Pack, TrialRecord
 
 LEAST_TO_STOP = 6
@@ -19,29 +19,6 @@ LEAST_TO_STOP = 6
 
 _FAILED = 2  # rounds without a good trial of an arm, after which its effects are waited for no longer
 _SHARE = 40  # of the rounds that are there pass between two looks, so that thousands of them cost no hours
-
-
-class TimedTrial(Protocol):
-    """A trial of a round that counts."""
-
-    @property
-    def record(self) -> TrialRecord: ...
-
-
-class Measured(Protocol):
-    """The part of a sweep's progress that stopping depends on: see `perfsweep.pipelines.store.progress`."""
-
-    @property
-    def every(self) -> Sequence[object]: ...
-
-    @property
-    def timing(self) -> Mapping[tuple[str, int], Mapping[int, Mapping[str, TimedTrial]]]: ...
-
-    def first_attempt(self, pack: Pack, number: int, arms: Collection[str]) -> int | None: ...
-
-    def finished_attempt(self, pack: Pack, number: int) -> int | None: ...
-
-    def seconds(self, pack: str, rounds: int) -> float: ...
 
 
 @dataclass
@@ -89,7 +66,7 @@ class StopRule:
         sweep = self._manifest.sweep
         return "" if sweep.versions else next(iter(sweep.references.values()), "")
 
-    def arms(self, pack: Pack, progress: Measured, number: int) -> Collection[str] | None:
+    def arms(self, pack: Pack, progress: Progress, number: int) -> Collection[str] | None:
         """List the arms that a round measures; None: all of the pack."""
         if self._apart is None or number < self._first:
             return None
@@ -97,7 +74,7 @@ class StopRule:
         last = len(decided) - 1 - (not decided[-1])  # what lies beyond the end was measured before the end
         return self._needed(pack, decided[min(number, last)])
 
-    def rounds(self, pack: Pack, progress: Measured) -> int:
+    def rounds(self, pack: Pack, progress: Progress) -> int:
         """Count the rounds that the pack needs; while it goes on, one more than there are."""
         planned = len(pack.orders)
         if not self._measure.adaptive:
@@ -113,7 +90,7 @@ class StopRule:
             wanted += [n for n in looks if progress.seconds(pack.id, n) >= budget_s][:1]
         return min(wanted)
 
-    def _course(self, pack: Pack, progress: Measured) -> _Course:
+    def _course(self, pack: Pack, progress: Progress) -> _Course:
         """Decide what the records allow; what was decided from the same trials before is kept."""
         course = self._courses.setdefault(pack.id, _Course([self._effects(pack)]))
         if course.read == (id(progress), len(progress.every)):
@@ -126,7 +103,7 @@ class StopRule:
         course.read = (id(progress), len(progress.every))
         return course
 
-    def _advance(self, course: _Course, pack: Pack, progress: Measured, number: int) -> None:
+    def _advance(self, course: _Course, pack: Pack, progress: Progress, number: int) -> None:
         """Take a round in, and decide on the next, unless that was done with the same trials."""
         arms = pack.arms if number < self._first else self._needed(pack, course.open[number])
         attempt = progress.first_attempt(pack, number, arms)

@@ -92,20 +92,22 @@ def write_status(folder: Path, stage: str) -> None:
     )
 
 
+def _status(folder: Path, name: str) -> Any:
+    try:
+        return json.loads((folder / "status.json").read_text())[name]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def read_status(folder: Path) -> str | None:
     """Read what a trial was last doing."""
-    try:
-        return json.loads((folder / "status.json").read_text())["stage"]
-    except (OSError, ValueError, KeyError):
-        return None
+    return _status(folder, "stage")
 
 
 def read_pid(folder: Path) -> int | None:
     """Read which process ran a trial last, as far as that is known."""
-    try:
-        return int(json.loads((folder / "status.json").read_text())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    pid = _status(folder, "pid")
+    return pid if isinstance(pid, int) else None
 
 
 def shed(folder: Path, record: TrialRecord) -> None:

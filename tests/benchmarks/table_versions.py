@@ -27,8 +27,7 @@ from replayed import Recorded, Replay, read, write
 from perfsweep.pipelines.commands.bisect import Walk
 from perfsweep.pipelines.commands.judge import DEFAULTS, PRECISE, TwoVersions
 from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find
-from perfsweep.pipelines.report.version_answer import Answer, Side, judged
+from perfsweep.pipelines.report.version_answer import Answer, BisectAnswer, Find, Side, judged
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.versions.repository import Repository
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from documented import ROOT
 
-from perfsweep.pipelines.analysis.arm_columns import ARMS
+from perfsweep.pipelines.analysis.arm_results import ARMS
 from perfsweep.pipelines.analysis.columns import Column, Where
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES

@@ -10,6 +10,7 @@ from typing import Any
 from scripted import context, run, running
 
 from perfsweep.pipelines.parity import deviations
+from perfsweep.pipelines.parity.results import ParityResult, loosest
 from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.counting.counters import Counting
 from perfsweep.workloads.api import Device, Evidence
@@ -51,11 +52,11 @@ def counters(text: str, folder: Path, steps: int = 2, **chosen: Any) -> dict[str
     return {**counting.result(), **compiling.result(), **own}
 
 
-def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> deviations.ParityResult:
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> ParityResult:
     """How the pipelines judge an arm at `levels`."""
     chosen = [toggle.level(levels[toggle.name]) for toggle in EVERY if toggle.name in levels]
-    loosest, bounds = deviations.loosest(chosen, CHECKS)
-    return deviations.judge(reference, arm, CHECKS, loosest, bounds)
+    parity, bounds = loosest(chosen, CHECKS)
+    return deviations.judge(reference, arm, CHECKS, parity, bounds)
 
 
 def witness(name: str, value: Any) -> str:

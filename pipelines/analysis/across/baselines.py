@@ -19,7 +19,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfsweep.checksums import unsealed
-from perfsweep.pipelines.analysis.comparable import comparable_trials, keys_of
+from perfsweep.pipelines.analysis.exclusions import comparable_trials, keys_of
 from perfsweep.pipelines.store.files import json_object, read_whole, write_atomically
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Manifest
@@ -28,6 +28,8 @@ from perfsweep.workloads.errors import ConfigError, RecordError
 SAME = ("workload", "config", "method", "data")
 """What must be equal: with another of these the two sweeps did other work, or timed it in another way."""
 
+
+SLOWER, FASTER = "slower", "faster"
 
 Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """Nanoseconds per unit."""
@@ -65,10 +67,12 @@ class Change:
     high: float | None
     relative: tuple[float, float | None, float | None] | None
 
-    def slower(self, margin: float, *, relative: bool) -> bool:
-        """Whether the interval lies wholly above 1 + margin."""
-        low = self.low if not relative else self.relative[1] if self.relative else None
-        return low is not None and low > 1 + margin
+    def direction(self, margin: float, *, relative: bool) -> str:
+        """*slower* or *faster* where the interval lies wholly beyond the margin, else empty."""
+        _, low, high = (self.relative or (1.0, None, None)) if relative else (self.ratio, self.low, self.high)
+        if low is None or high is None:
+            return ""
+        return SLOWER if low > 1 + margin else FASTER if high < 1 / (1 + margin) else ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,8 @@ class Changes:
 
     def regressions(self, margin: float) -> list[Change]:
         """Arms slower by more than the margin; on another device, slower relative to the baseline."""
-        return [change for change in self.changes if change.slower(margin, relative=self.other_machine)]
+        directions = (one.direction(margin, relative=self.other_machine) for one in self.changes)
+        return [one for one, found in zip(self.changes, directions, strict=True) if found == SLOWER]
 
 
 def baseline_of(manifest: Manifest, unit: str, trials: pl.DataFrame, provenance: Provenance) -> Baseline:

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from perfsweep.pipelines.analysis.across.baselines import (
+    SLOWER,
     Baseline,
     Change,
     baseline_from,
@@ -25,12 +26,10 @@ from perfsweep.pipelines.analysis.across.baselines import (
 )
 from perfsweep.pipelines.analysis.judging import rounds_of
 from perfsweep.pipelines.statistics.change_points import LEAST_VERSIONS, ChangePoints, find_change_points
-from perfsweep.pipelines.statistics.log_ratios import Rounds
+from perfsweep.pipelines.statistics.log_ratios import Rounds, Weighted
 from perfsweep.pipelines.store.records import Arm, Manifest
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
 from perfsweep.workloads.errors import ConfigError, RecordError
-
-SLOWER, FASTER = "slower", "faster"
 
 
 @dataclass(frozen=True)
@@ -156,18 +155,8 @@ def _version(
         change=change,
         other_machine=elsewhere,
         moved=changes.moved if changes else (),
-        direction=direction(change, margin, relative=elsewhere) if change else "",
+        direction=change.direction(margin, relative=elsewhere) if change else "",
     )
-
-
-def direction(change: Change, margin: float, *, relative: bool) -> str:
-    """slower or faster where the interval says so, else nothing."""
-    _, low, high = (
-        (change.relative or (1.0, None, None)) if relative else (change.ratio, change.low, change.high)
-    )
-    if low is None or high is None:
-        return ""
-    return SLOWER if low > 1 + margin else FASTER if high < 1 / (1 + margin) else ""
 
 
 def _why_no_points(having: Sequence[Baseline], label: str) -> str:
@@ -223,13 +212,6 @@ ArmOf = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
-class _Weighted:
-    """A sum of log times of arms."""
-
-    weights: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class CommitVersions:
     """The versions of one sweep, in the order in which its axis names them."""
 
@@ -258,7 +240,7 @@ class CommitVersions:
         return None if ratio is None else (ratio, bounds[0], bounds[1])
 
     def _ratio(self, weights: Mapping[str, float]) -> tuple[float | None, float | None, float | None]:
-        estimate = self.times.estimate(_Weighted(weights))
+        estimate = self.times.estimate(Weighted(weights))
         if not math.isfinite(estimate.log_ratio):
             return None, None, None
         low, high = estimate.interval.ratios if estimate.interval else (None, None)

@@ -6,21 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfsweep.pipelines.analysis import effect_columns
-from perfsweep.pipelines.analysis.arm_columns import ARMS
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, file_column
+from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
 from perfsweep.pipelines.analysis.quantities.cost import COST, CPU, ENERGY, JOB_COST, WALL
-from perfsweep.pipelines.analysis.quantities.quantity import (
-    NO_ROUND,
-    Bounded,
-    Commented,
-    Measured,
-    Quantity,
-    Source,
-    Withheld,
-)
+from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
 from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
 from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
@@ -48,14 +39,12 @@ class QuantityResults:
 
     def bounds_of(self, arm: str) -> dict[str, tuple[float, float]]:
         """Give the intervals of those values of an arm that have one."""
-        bounds = {k: one.bounds_of(arm) for k, one in self._sources.items() if isinstance(one, Bounded)}
+        bounds = {key: one.bounds_of(arm) for key, one in self._sources.items()}
         return {key: ends for key, ends in bounds.items() if ends}
 
     def comments_on(self, arm: str) -> dict[str, str]:
         """Give the words that sources have on values of an arm."""
-        comments = {
-            k: one.comments.get(arm, "") for k, one in self._sources.items() if isinstance(one, Commented)
-        }
+        comments = {key: one.comments.get(arm) for key, one in self._sources.items()}
         return {key: text for key, text in comments.items() if text}
 
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
@@ -110,13 +99,14 @@ def chosen(keys: Iterable[str]) -> tuple[Quantity, ...]:
     return tuple(known[key] for key in dict.fromkeys(keys) if key in known)
 
 
+_NOTHING = QuantityResult()
 LAST_DROPPED = 7
 """A narrow terminal leaves out first what the user did not ask for."""
 
 
 def effect_table(quantities: tuple[Quantity, ...]) -> tuple[Column[EffectResult], ...]:
     """List the columns of the table of effects, those of `quantities` after the usual ones."""
-    return (*effect_columns.EFFECTS, *(column for one in quantities for column in _of_effects(one)))
+    return (*EFFECTS, *(column for one in quantities for column in _of_effects(one)))
 
 
 def arm_table(quantities: tuple[Quantity, ...]) -> tuple[Column[ArmResult], ...]:
@@ -125,16 +115,13 @@ def arm_table(quantities: tuple[Quantity, ...]) -> tuple[Column[ArmResult], ...]
 
 
 def _of_effects(one: Quantity) -> Iterator[Column[EffectResult]]:
-    def result(row: EffectResult) -> QuantityResult:
-        return row.quantities.get(one.key, QuantityResult())
-
     def field(name: str) -> Callable[[EffectResult], Any]:
-        return lambda row: getattr(result(row), name)
+        return lambda row: getattr(row.quantities.get(one.key, _NOTHING), name)
 
     yield Column(
         one.key,
         one.heading,
-        text=lambda row: change_text(result(row)),
+        text=lambda row: change_text(row.quantities.get(one.key, _NOTHING)),
         where=Where.PEOPLE,
         doc=one.doc,
         optional=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity, Withheld, per_trial, recorded
-from perfsweep.pipelines.store.idle import read_idle
+from perfsweep.pipelines.store.needed_once import read_idle
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Sweep, TrialRecord
 from perfsweep.pipelines.units import duration

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Protocol
 
 from perfsweep.pipelines.analysis.effect_result import QuantityResult
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
@@ -39,6 +40,9 @@ class Measured:
 class Source(Protocol):
     """Where the values and effects of one quantity in one sweep come from."""
 
+    comments: Mapping[str, str] = MappingProxyType({})
+    """A few words on the values of arms (by id), such as what made them large."""
+
     def of_arm(self, arm: str) -> float | Withheld:
         """Give the value of an arm (id)."""
         ...
@@ -47,21 +51,9 @@ class Source(Protocol):
         """Compare the arm of an effect with its base."""
         ...
 
-
-@runtime_checkable
-class Commented(Protocol):
-    """A source with a few words on the values of arms (by id), such as what made them large."""
-
-    comments: Mapping[str, str]
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """A source whose values of arms have 95 % intervals of their own."""
-
     def bounds_of(self, arm: str) -> tuple[float, float] | None:
-        """Give the ends of the interval of an arm (id); None where there is none."""
-        ...
+        """Give the ends of the 95 % interval of an arm's value by itself; None where there is none."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ class Quantity:
     heading : over the change in the table of effects
     arm_heading : over the values in the table of arms; ``{unit}`` is replaced by the workload's unit
     doc : one sentence, shown over the headings in the page
-    source : makes what reads the values of a sweep; see `paired.per_trial` for those of single trials
+    source : makes what reads the values of a sweep; see `per_trial` for those of single trials
     text : a value as people read it, with its unit
     remarks : sentences on where the values come from, for the notes
     held_back_by : reasons of the verdict on an effect's time for which its change is too noisy too; without a
@@ -109,18 +101,18 @@ def per_trial(name: str, read: Read) -> Callable[[Measured], Source]:
     return lambda measured: Paired(measured, name, read)
 
 
-def recorded(key: str, share: Callable[[StoredTrial], float] = lambda trial: trial.record.units) -> Read:
-    """Read a quantity of the record, divided by a `share` of it: by its units where nothing else is said."""
+def recorded(key: str) -> Read:
+    """Read a quantity of the record, for each of its units."""
 
     def read(trial: StoredTrial, sweep: Sweep) -> float | Withheld:
         if (value := trial.record.quantities.get(key)) is None:
             return Withheld(trial.record.withheld.get(key) or "the trials were measured without it")
-        return value / share(trial)
+        return value / trial.record.units
 
     return read
 
 
-class Paired:
+class Paired(Source):
     """Values of timing trials, compared within rounds; an arm has the median of its rounds."""
 
     def __init__(self, measured: Measured, name: str, read: Read) -> None:

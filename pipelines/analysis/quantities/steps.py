@@ -166,7 +166,7 @@ def _read_tail(at: float, *, per_unit: bool) -> Read:
     return read
 
 
-class Tail:
+class Tail(Source):
     """A percentile of each arm's step; ratios are of the same by unit, since arms may do more in a step."""
 
     def __init__(self, measured: Measured, at: float) -> None:
@@ -206,15 +206,12 @@ def _shares_text(excess: Mapping[str, float]) -> str:
 
 
 def _quantity(at: int) -> Quantity:
-    def source(measured: Measured) -> Source:
-        return Tail(measured, float(at))
-
     return Quantity(
         key=f"p{at}",
         heading=f"p{at}",
         arm_heading=f"p{at} of the step",
         doc=f"the step that {at} % of steps do not exceed, taken within each round; the change is by unit",
-        source=source,
+        source=lambda measured: Tail(measured, float(at)),
         text=duration,
     )
 

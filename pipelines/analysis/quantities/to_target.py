@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from statistics import median
 
 from perfsweep.pipelines.analysis.effect_result import QuantityResult
-from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Withheld
+from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.paired_steps import (
     LEAST_SEEDS,
@@ -18,10 +18,10 @@ from perfsweep.pipelines.statistics.paired_steps import (
     time_to_target,
 )
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
+from perfsweep.pipelines.store.needed_once import NO_TRAINING, trained_arms
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord
 from perfsweep.pipelines.store.target import Target
-from perfsweep.pipelines.store.trainings import NO_TRAINING, trained_arms
 from perfsweep.pipelines.units import amount, bounds_text, duration
 
 FEW_ROUNDS = "too few rounds tell how far the time of a step scatters"
@@ -108,7 +108,7 @@ class Trainings:
         return QuantityResult(text=text, withheld=why)
 
 
-class ToTarget:
+class ToTarget(Source):
     """Ratios of an arm to its base over paired seeds: of steps alone, or of time."""
 
     def __init__(self, measured: Measured, *, in_time: bool) -> None:

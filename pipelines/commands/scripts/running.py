@@ -18,8 +18,7 @@ from perfsweep.pipelines.config.types import RunCommand, SweepCommand
 from perfsweep.pipelines.execution.spawn import Exec, fix_imports, wait
 from perfsweep.pipelines.exits import SOME_FAILED
 from perfsweep.pipelines.parity import deviations
-from perfsweep.pipelines.parity.bounds import loosest
-from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict, loosest
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Kind, Manifest, read_evidence, read_record, write_spec
 from perfsweep.pipelines.terminal import error_console

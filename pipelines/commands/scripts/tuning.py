@@ -25,7 +25,7 @@ from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import SweepCommand, TuneCommand, TuneConfig
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
-from perfsweep.pipelines.parity.bounds import loosest
+from perfsweep.pipelines.parity.results import loosest
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.store.files import write_atomically

@@ -1,19 +1,24 @@
-"""Pictures as files of their own, for a talk or a paper, and the answer on one page of paper."""
+"""Pictures as files of their own, for a talk or a paper: effects, a history, the answer on one page."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.report.pictures import effects_chart, svg
+from perfsweep.pipelines.report.pictures.charts import fold
+from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, open_questions, opening
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import ConfigError
@@ -105,13 +110,8 @@ def _rows(option: str, file: Path, comparison: Comparison) -> list[effects_chart
     raise ConfigError(f"{option} {file}: no effect has an interval yet. Measure two rounds or more first.")
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of text with its looks, as matplotlib calls them."""
-
-    text: str
-    looks: dict[str, Any]
-
+Line = tuple[str, dict[str, Any]]
+"""A line of text with its looks, as matplotlib calls them."""
 
 PLAIN: dict[str, Any] = {"fontsize": SIZE}
 BOLD = {**PLAIN, "fontweight": "bold"}
@@ -128,7 +128,7 @@ def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width:
     kept = max(0, int((room - min(drawn, LEAST)) / LEADING))
     if len(questions) > kept:
         more = len(questions) - max(0, kept - 1)
-        questions = [*questions[: max(0, kept - 1)], Line(f"{more} more lines in the report", PLAIN)]
+        questions = [*questions[: max(0, kept - 1)], (f"{more} more lines in the report", PLAIN)]
     drawn = min(drawn, room - LEADING * len(questions))
     top = _write(figure, head, HEIGHT - EDGE) - LEADING / 2
     engine = figure.get_layout_engine()
@@ -141,29 +141,99 @@ def page_chart(rows: Sequence[effects_chart.Row], comparison: Comparison, width:
 def _write(figure: Figure, lines: Sequence[Line], top: float) -> float:
     """Write lines below a height in points; returns the height for the next line."""
     width = figure.get_figwidth() * 72
-    for line in lines:
+    for text, looks in lines:
         top -= LEADING
-        figure.text(EDGE / width, top / HEIGHT, line.text, parse_math=False, color="black", **line.looks)
+        figure.text(EDGE / width, top / HEIGHT, text, parse_math=False, color="black", **looks)
     return top
 
 
 def _head(comparison: Comparison) -> Iterator[Line]:
-    yield Line(comparison.name, {**BOLD, "fontsize": 14})
-    yield from (Line(text, PLAIN) for text in _folded(opening(comparison)))
+    yield (comparison.name, {**BOLD, "fontsize": 14})
+    yield from ((text, PLAIN) for text in _folded(opening(comparison)))
     for words in comparison.noise:
-        yield from (Line(text, BOLD) for text in _folded(f"! {words}"))
+        yield from ((text, BOLD) for text in _folded(f"! {words}"))
 
 
 def _questions(comparison: Comparison) -> Iterator[Line]:
     for words in open_questions(comparison):
-        yield from (Line(text, PLAIN) for text in _folded(f"- {words}"))
+        yield from ((text, PLAIN) for text in _folded(f"- {words}"))
 
 
 def _follows(comparison: Comparison) -> Iterator[Line]:
     for label, words in conclusions(comparison):
-        yield Line(label, BOLD)
-        yield from (Line(text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
+        yield (label, BOLD)
+        yield from ((text, CODE if label in COMMANDS else PLAIN) for text in _folded(words))
 
 
 def _folded(text: str) -> list[str]:
     return textwrap.wrap(text, LETTERS, break_on_hyphens=False)
+
+
+PANEL, FRAME = 190, 60
+"""Pixels of an arm, and of the names of versions below all of them."""
+MOST_NAMES = 24
+"""Versions that are named; of more every second one is, or every third."""
+
+
+def write_history(option: str, file: Path, found: History) -> None:
+    """Draw a history into a file.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    label = f"{len(found.arms)} arms over {found.versions} versions"
+    write_picture(option, file, lambda width: history_chart(found, width), label)
+
+
+def history_chart(found: History, width: int) -> Figure:
+    """Each arm in a panel of its own: change of time against its first version, a point for each version."""
+    figure = Figure(figsize=(width / 72, (FRAME + PANEL * len(found.arms)) / 72), dpi=72, facecolor="none")
+    panels = figure.subplots(len(found.arms), 1, squeeze=False)[:, 0]
+    for axes, arm in zip(panels, found.arms, strict=True):
+        axes.set_facecolor("none")
+        _draw(axes, arm)
+    return figure
+
+
+def _draw(axes: Axes, arm: ArmHistory) -> None:
+    places = range(len(arm.versions))
+    first = arm.series.values[0]
+    middle, low, high = (
+        [_change(value, first) for value in values]
+        for values in (arm.series.values, arm.series.low, arm.series.high)
+    )
+    axes.vlines(places, low, high, GREY, linewidth=1)
+    axes.scatter(places, middle, c=BLUE, s=18, zorder=3)
+    for begin, end, colour in _levels(arm):
+        level = _change(median(arm.series.values[begin:end]), first)
+        axes.hlines(level, begin - 0.4, end - 0.6, colour, linewidth=2)
+        if begin:
+            axes.axvline(begin - 0.5, color=colour, linewidth=1, linestyle="--")
+    relative = ", against the baseline" * arm.series.beside_reference
+    axes.set_title(fold(f"{arm.arm}{relative}", 90), loc="left", fontsize=12, color=INK)
+    axes.set_ylabel("change of time, %")
+    stride = math.ceil(len(arm.versions) / MOST_NAMES)
+    axes.set_xticks(list(places)[::stride], [_name(one.commit, one.sweep) for one in arm.versions][::stride])
+    axes.tick_params(axis="x", labelrotation=45)
+    axes.grid(axis="x", visible=False)
+    axes.set_xlim(-0.6, len(arm.versions) - 0.4)
+
+
+def _levels(arm: ArmHistory) -> Iterator[tuple[int, int, str]]:
+    """Give the first and the last version, that one excluded, of each level, and the colour that it has."""
+    points = arm.points.points if arm.points else ()
+    begins = [0, *(point.index for point in points)]
+    ends = [*begins[1:], len(arm.versions)]
+    colours = [GREY, *(RED if point.shift > 0 else BLUE for point in points)]
+    yield from zip(begins, ends, colours, strict=True)
+
+
+def _change(value: float, first: float) -> float:
+    """Turn a log time into percent against the first version."""
+    return math.expm1(value - first) * 100
+
+
+def _name(commit: str, sweep: str) -> str:
+    return commit[:7] or sweep[:12]

@@ -111,14 +111,14 @@ def one(
     return Markup(f"{start}{inside}</svg>")
 
 
-def alone(chart: Callable[[int], Figure], label: str, width: int = WIDE) -> str:
+def alone(chart: Callable[[int], Figure], label: str) -> str:
     """Draw a chart as a file of its own, in the colours of the page by day and by night."""
-    inside, height = _inside(chart, "chart", width)
+    inside, height = _inside(chart, "chart", WIDE)
     day, night = ("; ".join(f"{name}: {colour}" for name, colour in each.items()) for each in (DAY, NIGHT))
     style = f"svg {{ {day}; background: var(--page) }} {_AT_NIGHT} {{ svg {{ {night} }} }}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img"'
-        f' aria-label="{escape(label)}" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+        f' aria-label="{escape(label)}" viewBox="0 0 {WIDE} {height}" width="{WIDE}" height="{height}">'
         f"<style>{style}</style>{inside}</svg>\n"
     )
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY, cost_text
-from perfsweep.pipelines.report.pictures.charts import fold
+from perfsweep.pipelines.report.pictures.charts import fold, log_axis
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.schema import PLACEBO, Effect
@@ -158,8 +157,10 @@ def chart(found: TradeOff, width: int) -> Figure:
     )
     for choices, look in looks:
         axes.scatter([x(one) for one in choices], [y(one) for one in choices], s=50, zorder=3, **look)
-    _scale(axes, "x", [x(one) for one in found.choices])
-    _scale(axes, "y", [y(one) for one in found.choices])
+    for name, of in (("x", x), ("y", y)):
+        values = [of(one) for one in found.choices]
+        if max(values) > SPAN * min(values):
+            log_axis(axes, name)
     axes.margins(0.12, 0.18)
     points = axes.transData.transform([(x(one), y(one)) for one in found.choices])
     taken: list[Box] = []
@@ -215,13 +216,3 @@ def _name(axes: Axes, text: str, place: tuple[float, float], above: bool) -> Non
     axes.annotate(
         text, place, xytext=offset, textcoords="offset points", ha="center", va=side, color=INK, fontsize=10
     )
-
-
-def _scale(axes: Axes, name: str, values: Sequence[float]) -> None:
-    if max(values) <= SPAN * min(values):
-        return
-    (axes.set_xscale if name == "x" else axes.set_yscale)("log")
-    axis = axes.xaxis if name == "x" else axes.yaxis
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter("{x:g}")
-    axes.minorticks_off()

@@ -7,9 +7,8 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from perfsweep.pipelines.analysis.arm_columns import ARMS
 from perfsweep.pipelines.analysis.arm_records import Scaling, Work
-from perfsweep.pipelines.analysis.arm_results import ArmResult
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, row_values, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim

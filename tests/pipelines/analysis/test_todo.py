@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.todo import ToDo, by_todo, fastest, todo, winners
+from perfsweep.pipelines.analysis.effect_result import EffectResult, ToDo, by_todo, fastest, todo, winners
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect

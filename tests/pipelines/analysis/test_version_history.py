@@ -25,7 +25,6 @@ from perfsweep.pipelines.analysis.across.version_history import (
     CommitVersions,
     arm_history,
     commit_versions,
-    direction,
     history,
 )
 from perfsweep.pipelines.analysis.collect import collect
@@ -61,7 +60,7 @@ def version(sweep: str, fast: float | None = 1.0, slow: float = 2.0, **fields: A
 def test_a_change_goes_some_way_where_its_interval_lies_beyond_the_margin(
     change: Change, relative: bool, word: str
 ) -> None:
-    assert direction(change, 0.05, relative=relative) == word
+    assert change.direction(0.05, relative=relative) == word
 
 
 def test_each_version_is_compared_with_the_one_before_that_has_the_arm() -> None:

@@ -19,8 +19,7 @@ from perfsweep.pipelines.commands.bisect import Walk
 from perfsweep.pipelines.commands.judge import TwoVersions
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.plan.provided import CannotRun
-from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find
-from perfsweep.pipelines.report.version_answer import Answer, Side
+from perfsweep.pipelines.report.version_answer import Answer, BisectAnswer, Find, Side
 from perfsweep.pipelines.versions.repository import Repository
 from perfsweep.workloads.errors import ConfigError
 

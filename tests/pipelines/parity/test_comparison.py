@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from evidences import tensor_evidence
 
-from perfsweep.pipelines.parity.bounds import number_bound, stated_bound
-from perfsweep.pipelines.parity.deviations import judge, loosest
-from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.parity.deviations import judge
+from perfsweep.pipelines.parity.results import ParityVerdict, loosest, number_bound, stated_bound
 from perfsweep.workloads.api import Check, Comparator, Evidence, Level, Parity
 
 EXACT, TOLERANCE, STOCHASTIC = Parity.EXACT, Parity.TOLERANCE, Parity.STOCHASTIC

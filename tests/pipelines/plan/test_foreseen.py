@@ -10,9 +10,9 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan.foreseen import unfilled_columns
 from perfsweep.pipelines.plan.plan import make_plan
+from perfsweep.pipelines.store.needed_once import trained_arms
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.records import Manifest
-from perfsweep.pipelines.store.trainings import trained_arms
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 

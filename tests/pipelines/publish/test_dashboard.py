@@ -12,9 +12,8 @@ from loopback import Loopback
 from recorded import Built, build
 
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.publish import saved_views
-from perfsweep.pipelines.publish.dashboard import View, specification, view_of, workspace
-from perfsweep.pipelines.publish.saved_views import Identity, save_view
+from perfsweep.pipelines.publish import dashboard
+from perfsweep.pipelines.publish.dashboard import Identity, View, save_view, specification, view_of, workspace
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.records import Effect, Manifest
@@ -36,17 +35,17 @@ def manifest(tmp_path: Path) -> Manifest:
 
 
 def panels(view: View) -> dict[str, list[str]]:
-    return {name: [panel.kind for panel in shown] for name, shown in view.sections}
+    return {name: [type(panel).__name__ for panel in shown] for name, shown in view.sections}
 
 
 def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Manifest) -> None:
     assert panels(view_of(manifest)) == {
-        "effects": ["media", "bar", "scatter", "media"],
-        "arms": ["bar", "bar"],
-        "toggles": ["parallel", "importance"],
-        "iteration time": ["line", "line", "bar", "bar", "line", "line"],
-        "frontier of slab_size": ["scatter", "scatter"],
-        "detail": ["comparer"],
+        "effects": ["MediaBrowser", "BarPlot", "ScatterPlot", "MediaBrowser"],
+        "arms": ["BarPlot", "BarPlot"],
+        "toggles": ["ParallelCoordinatesPlot", "ParameterImportancePlot"],
+        "iteration time": ["LinePlot", "LinePlot", "BarPlot", "BarPlot", "LinePlot", "LinePlot"],
+        "frontier of slab_size": ["ScatterPlot", "ScatterPlot"],
+        "detail": ["RunComparer"],
     }
 
 
@@ -65,7 +64,10 @@ def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> N
             assert theirs.get(name) == ours.get(name), (title, name)
     text = json.dumps(written)
     shown = [panel for _, panels in view.sections for panel in panels]
-    for name in {metric for panel in shown for metric in (*panel.metrics, panel.regex) if metric}:
+    lists = (getattr(panel, name, None) for panel in shown for name in ("y", "metrics", "media_keys"))
+    metrics = {str(metric) for some in lists if isinstance(some, list) for metric in some}
+    assert "iter/loss" in metrics
+    for name in metrics | {"iter/ms_.*", "bench_ms_per_unit", "config.toggles.slab_size"}:
         assert json.dumps(name.removeprefix("config.toggles."))[1:-1] in text, name
 
 
@@ -163,7 +165,7 @@ class Saves:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(entity="team"))
+    monkeypatch.setattr(dashboard, "probe", lambda tracking: Account(entity="team"))
 
 
 @pytest.mark.usefixtures("account")
@@ -185,6 +187,6 @@ def test_a_server_that_refuses_it_or_cannot_be_used_leaves_a_file_as_the_way_out
     with pytest.raises(ConfigError, match=r"^http://there did not take the view \(.*no such view") as refused:
         save_view(ONLINE, tmp_path / "views.json", "view", Saves(refused=True))
     assert str(refused.value).endswith("; --file PATH writes it without a server")
-    monkeypatch.setattr(saved_views, "probe", lambda tracking: Account(problem="no key"))
+    monkeypatch.setattr(dashboard, "probe", lambda tracking: Account(problem="no key"))
     with pytest.raises(ConfigError, match=r"^no key; --file PATH writes the specification without a server$"):
         save_view(ONLINE, tmp_path / "views.json", "view", Saves())

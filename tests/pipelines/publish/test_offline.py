@@ -17,7 +17,7 @@ from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_her
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.tracking import own_environment
-from perfsweep.pipelines.publish import offline, write
+from perfsweep.pipelines.publish import offline
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.wandb_file import extent
@@ -204,9 +204,9 @@ def test_a_run_that_lies_elsewhere_is_refused_and_ended_as_failed(
     codes: list[int] = []
     place = str(tmp_path / "elsewhere/run-1/files")
     run = SimpleNamespace(dir=place, url="", finish=lambda exit_code: codes.append(exit_code))
-    monkeypatch.setattr(write, "_opened", lambda *words, resume: (run, ""))
+    monkeypatch.setattr(offline, "_opened", lambda *words, resume: (run, ""))
     content = SweepRuns(sweep.folder, sweep.manifest).content(("p000", FAST.id))
     assert content is not None
     with pytest.raises(RecordError, match=r"^W&B writes to .*elsewhere.* instead of .*staging; check that"):
-        write.write_run(tmp_path / "staging", content, "id", mode="offline", segments=())
+        offline.write_run(tmp_path / "staging", content, "id", mode="offline", segments=())
     assert codes == [1]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.publish import pool
-from perfsweep.pipelines.publish.pool import GIVEN_UP, Crew, Delivered
+from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.publishing import GIVEN_UP, Crew, Delivered
 from perfsweep.pipelines.publish.server import status_sentence
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -40,15 +40,14 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Crew]
     program = tmp_path / "python"
     program.write_text(WORKER.format(folder=tmp_path, pause=0.05))
     program.chmod(0o755)
-    monkeypatch.setattr(pool.sys, "executable", str(program))
+    monkeypatch.setattr(publishing.sys, "executable", str(program))
     folder = SweepFolder(tmp_path / "sweep")
     folder.wandb_dir.mkdir(parents=True)
     return lambda size=1, patience_s=60.0, server=None: Crew(folder, server, size, patience_s)
 
 
 def delivered(made: Crew, *arms: str) -> Delivered:
-    made.hand_over([("p000", arm) for arm in arms])
-    return made.finish()
+    return made.deliver([("p000", arm) for arm in arms])
 
 
 def started(tmp_path: Path) -> list[str]:
@@ -103,7 +102,7 @@ def test_processes_import_what_runs_here_and_nothing_of_the_folder_they_start_in
     seen = f"env > {tmp_path}/env\n"
     program = tmp_path / "python"
     program.write_text(program.read_text().replace("echo '{\"ready", f"{seen}echo '{{\"ready"))
-    own = str(Path(pool.__file__).parents[3])
+    own = str(Path(publishing.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/user", own]))
     delivered(crew(), "good")
     env = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines() if "=" in line)

@@ -12,9 +12,8 @@ from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S, Feeder
-from perfsweep.pipelines.publish.pool import Delivered
 from perfsweep.pipelines.publish.published import Published, PublishedRun
-from perfsweep.pipelines.publish.publishing import Publication, forecast
+from perfsweep.pipelines.publish.publishing import Delivered, forecast, publish
 from perfsweep.pipelines.publish.server import Account
 
 GOOD = Account(entity="team")
@@ -30,10 +29,8 @@ class Crew:
         self.words, self.handed = words, []
         self.made.append((words[1:], self.handed))
 
-    def hand_over(self, keys: Any) -> None:
+    def deliver(self, keys: Any) -> Delivered:
         self.handed += keys
-
-    def finish(self) -> Delivered:
         return self.delivered
 
 
@@ -63,9 +60,9 @@ def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
     built: Built, crew: type[Crew]
 ) -> None:
     heard: list[str] = []
-    Publication(built.folder, say=heard.append)
+    publish(built.folder, say=heard.append)
     assert heard == [], "a folder here sets no limit"
-    Publication(built.folder, mode="online", patience_s=3.0, say=heard.append)
+    publish(built.folder, mode="online", patience_s=3.0, say=heard.append)
     assert heard == [forecast(2, 2)]
     (offline, first), (online, second) = crew.made
     assert offline == (None, 1, 7.0)
@@ -83,7 +80,7 @@ def test_what_is_missing_is_told_with_its_reason_and_problems_are_told_once(
     built: Built, crew: type[Crew]
 ) -> None:
     crew.delivered = Delivered({KEYS[0]: run(KEYS[0])}, {KEYS[1]: "given up"}, ["damaged", "damaged"])
-    done = Publication(built.folder, mode="online").finish()
+    done = publish(built.folder, mode="online")
     missing = done.runs[1]
     assert (missing.arm, missing.where, missing.note, missing.rows_found) == (FAST.id, None, "given up", 0)
     assert missing.rows_produced > 0 and done.mode == "online"
@@ -94,7 +91,7 @@ def test_an_account_that_cannot_be_used_is_said_with_what_was_done_instead(
     built: Built, crew: type[Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "probe", lambda tracking, shell: Account(problem="no key"))
-    done = Publication(built.folder, mode="online").finish()
+    done = publish(built.folder, mode="online")
     assert (done.mode, crew.made[0][0][0]) == ("offline", None)
     assert done.notice and done.notice.startswith("no key; run folders are written instead")
 
@@ -109,7 +106,7 @@ def test_an_account_that_cannot_be_used_is_said_with_what_was_done_instead(
 def test_nothing_is_handed_over_where_nothing_can_be(
     built: Built, crew: type[Crew], mode: str, warning: str | None
 ) -> None:
-    done = Publication(built.folder, mode=mode).finish()
+    done = publish(built.folder, mode=mode)
     assert (done.runs, done.mode, crew.made) == ((), mode, [])
     assert (done.warning or "").startswith(warning or "") and bool(done.warning) == bool(warning)
 

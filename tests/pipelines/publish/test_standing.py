@@ -13,8 +13,8 @@ from recorded import Built, publish_here
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config.types import DesignConfig
+from perfsweep.pipelines.publish.comparison_run import standings
 from perfsweep.pipelines.publish.runs import SweepRuns
-from perfsweep.pipelines.publish.standing import standings
 from perfsweep.pipelines.store.files import read_json
 from perfsweep.pipelines.store.records import Manifest, SweepFolder, write_iterations
 from perfsweep.pipelines.units import MB

@@ -315,14 +315,12 @@ def test_a_run_that_somebody_deleted_is_sent_under_another_name(tried: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("lines", "indices", "lacking"), [(3, [0, 1, 2], None), (2, [0, 1], "rows"), (3, [0, 1, 1], "indices")]
+    ("lines", "indices", "whole"), [(3, [0, 1, 2], True), (2, [0, 1], False), (3, [0, 1, 1], False)]
 )
-def test_lost_and_doubled_rows_show_by_their_indices(
-    lines: int, indices: list[int], lacking: str | None
-) -> None:
+def test_lost_and_doubled_rows_show_by_their_indices(lines: int, indices: list[int], whole: bool) -> None:
     rows = [{"iter/index": number} for number in range(3)]
     wanted = dataclasses.replace(content(3), segments=(Segment("s0", 3, lambda: iter([*rows])),))
     history = [{"iter/index": index} for index in indices]
     handle = SimpleNamespace(scan_history=lambda keys, use_cache: iter(history))
     run = dataclasses.replace(there(lines, digest=wanted.digest()), handle=handle)
-    assert upload._lacking(wanted, run) == lacking
+    assert upload._is_whole(wanted, run) is whole

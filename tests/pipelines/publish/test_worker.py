@@ -17,8 +17,8 @@ from recorded import FAST, IDENTITY, NAIVE, Built, build
 
 from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.content import RunContent
-from perfsweep.pipelines.publish.pool import READY, WAITING
 from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.publishing import READY, WAITING
 from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.worker import BUSY, Publisher, run_lock
 

@@ -18,14 +18,13 @@ from rich.console import Console
 from typed import ended
 
 from perfsweep.checksums import sealed
-from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, store
+from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, compare_baselines, store
 from perfsweep.pipelines.analysis.across.version_history import history
 from perfsweep.pipelines.analysis.columns import Style, Where, row_values
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
-from perfsweep.pipelines.report import regressions
-from perfsweep.pipelines.report.pictures.history_picture import history_chart
-from perfsweep.pipelines.report.regressions import JudgedChange, change_columns, compare_with, show
+from perfsweep.pipelines.report.arm_history import JudgedChange, change_columns, show_against
+from perfsweep.pipelines.report.pictures.picture_file import history_chart
 from perfsweep.pipelines.units import bounds_text, speed
 
 
@@ -77,7 +76,7 @@ def test_changes_intervals_and_words_stay_whole_at_eighty_columns() -> None:
     then, now = version("a" * 40, 1, **long), version("b" * 40, 2, fast=0.6, **long)
     console = Console(file=io.StringIO(), width=80)
     reporting.show(console, history([then, now], ["fast"]))
-    regressions.show(console, regressions.compare_with(now, [then]), 0.05)
+    show_against(console, [compare_baselines(then, now)], 0.05)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= 80
     change = history([then, now], ["fast"]).arms[0].versions[1].change
@@ -197,7 +196,7 @@ THEN = baseline(
 NOW = baseline(
     sweep="july", commit="of july", rounds={"naive": times(1.0), "amp": times(1.2), "new": times(1.0)}
 )
-(CHANGES,) = compare_with(NOW, [THEN])
+CHANGES = compare_baselines(THEN, NOW)
 
 
 def test_a_row_has_the_change_of_the_time_and_of_its_ratio_to_the_reference() -> None:
@@ -218,7 +217,7 @@ FILE_ONLY = ("low", "high", "relative_low", "relative_high")
 
 def shown(*changes: Changes) -> list[str]:
     output = StringIO()
-    show(Console(file=output, width=200), changes, 0.05)
+    show_against(Console(file=output, width=200), changes, 0.05)
     return [line.strip() for line in output.getvalue().splitlines() if line.strip()]
 
 
@@ -237,7 +236,7 @@ def test_a_person_reads_a_table_with_what_moved_and_what_only_one_of_them_has() 
 
 
 def test_on_other_devices_only_ratios_to_the_reference_are_judged_and_that_is_said() -> None:
-    (moved,) = compare_with(NOW, [baseline(THEN.rounds, sweep="june", device="gpu")])
+    moved = compare_baselines(baseline(THEN.rounds, sweep="june", device="gpu"), NOW)
     lines = "\n".join(shown(moved))
     assert "the devices differ, so only ratios to the baseline are judged" in lines
     assert "the devices differ" not in "\n".join(shown(CHANGES))

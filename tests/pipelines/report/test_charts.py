@@ -25,7 +25,7 @@ from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.phases import PhaseShare
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.chart_data import (
+from perfsweep.pipelines.report.pictures.charts import (
     SizeCurve,
     SizeResult,
     Spikes,
@@ -449,11 +449,11 @@ def test_an_exported_picture_has_the_colours_of_the_day() -> None:
 
 
 def test_a_file_of_its_own_is_a_whole_picture_with_colours_by_day_and_by_night() -> None:
-    text = alone(plain_chart, "a & b", width=500)
+    text = alone(plain_chart, "a & b")
     root = ElementTree.fromstring(text)
     assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.attrib["aria-label"] == "a & b"
     size = (root.attrib["width"], root.attrib["height"], root.attrib["viewBox"])
-    assert size == ("500", "300", "0 0 500 300")
+    assert size == ("860", "300", "0 0 860 300")
     day, _, night = text.partition("@media (prefers-color-scheme: dark)")
     assert f"--blue: {DAY['--blue']}" in day and NIGHT["--blue"] not in day
     assert f"--blue: {NIGHT['--blue']}" in night and "background: var(--page)" in day

@@ -11,7 +11,7 @@ import pytest
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.latex import effects_latex, escaped
+from perfsweep.pipelines.report.markdown import effects_latex, latex_text
 from perfsweep.pipelines.report.pictures.picture_file import (
     refuse_other_kinds,
     write_effects,
@@ -100,4 +100,4 @@ def test_latex_has_the_groups_and_cells_of_the_table_with_names_escaped() -> Non
     ],
 )
 def test_every_character_that_means_something_to_latex_is_escaped(text: str, written: str) -> None:
-    assert escaped(text) == written
+    assert latex_text(text) == written

@@ -9,8 +9,16 @@ import pytest
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.exits import DONE, SOME_FAILED, UNDECIDED
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.bisect_answer import BisectAnswer, Find, Step, mark_of
-from perfsweep.pipelines.report.version_answer import Answer, Side, duration_of, judged
+from perfsweep.pipelines.report.version_answer import (
+    Answer,
+    BisectAnswer,
+    Find,
+    Side,
+    Step,
+    duration_of,
+    judged,
+    mark_of,
+)
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.pipelines.versions.bisection import Mark

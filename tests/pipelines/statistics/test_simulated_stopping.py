@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 from machines import Stopped, claims_falsely, generations, held_by, measured_until
 
-from perfsweep.pipelines.statistics import confidence_sequence
-from perfsweep.pipelines.statistics.confidence_sequence import PRIOR, half_width, p_value
-from perfsweep.pipelines.statistics.estimates import Method, sequence_estimate
+from perfsweep.pipelines.statistics import estimates
+from perfsweep.pipelines.statistics.estimates import (
+    PRIOR,
+    Method,
+    sequence_estimate,
+    sequence_half_width,
+    sequence_p,
+)
 from perfsweep.pipelines.store import stop_rule
 
 PLANTED = [0.0, 0.0, 0.0, -0.03, 0.2]
@@ -46,12 +51,12 @@ def test_arms_that_stop_by_themselves_keep_coverage_and_claim_nothing_false(time
 def test_mutant_a_plug_in_sequence_from_two_rounds_on_does_not(
     times: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half_width(error: float, n: int, level: float) -> float:
+    def sequence_half_width(error: float, n: int, level: float) -> float:
         """Robbins' mixture for a known variance, with the estimated one in its place."""
-        r = confidence_sequence.PRIOR
+        r = estimates.PRIOR
         return error * math.sqrt((n + r) / n * math.log((n + r) / (r * (1 - level) ** 2)))
 
-    monkeypatch.setattr(confidence_sequence, "half_width", half_width)
+    monkeypatch.setattr(estimates, "sequence_half_width", sequence_half_width)
     monkeypatch.setattr(stop_rule, "LEAST_TO_STOP", 2)
     held, _ = rates([measured_until(one, 0.02, MARGIN) for one in times[:20]])
     assert held < 0.9
@@ -77,23 +82,23 @@ def ever(p: Callable[[float, float, int], float], draws: np.ndarray) -> float:
 @pytest.mark.parametrize("degrees", [5, 10**6])
 def test_looking_after_every_value_finds_no_more_than_was_promised(degrees: int) -> None:
     draws = np.random.default_rng(0).standard_t(degrees, (400, 30))
-    assert ever(p_value, draws) <= 0.06
+    assert ever(sequence_p, draws) <= 0.06
     assert ever(plug_in_p, draws) > 0.15, "mutant: a variance that is put in for the true one"
 
 
 @pytest.mark.parametrize("n", [3, 6, 40])
 @pytest.mark.parametrize("level", [0.95, 1 - 0.05 / 12])
 def test_the_interval_holds_zero_as_long_as_p_is_above_its_level(n: int, level: float) -> None:
-    half = half_width(1.0, n, level)
+    half = sequence_half_width(1.0, n, level)
     if math.isinf(half):
-        assert p_value(1e9, 1.0, n) > 1 - level, "nothing is ruled out yet"
+        assert sequence_p(1e9, 1.0, n) > 1 - level, "nothing is ruled out yet"
     else:
-        assert p_value(half * 1.001, 1.0, n) < 1 - level < p_value(half * 0.999, 1.0, n)
+        assert sequence_p(half * 1.001, 1.0, n) < 1 - level < sequence_p(half * 0.999, 1.0, n)
 
 
 def test_p_is_one_where_nothing_differs_and_small_where_all_agree() -> None:
-    assert p_value(0.0, 0.0, 6) == 1.0 == p_value(0.0, 1.0, 6)
-    assert p_value(0.1, 0.0, 6) < 1e-3
+    assert sequence_p(0.0, 0.0, 6) == 1.0 == sequence_p(0.0, 1.0, 6)
+    assert sequence_p(0.1, 0.0, 6) < 1e-3
 
 
 def test_an_estimate_by_a_sequence_reads_all_of_its_intervals_from_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from planned_sweeps import FAST, NAIVE, arm, manifest, progress, record
 
-from perfsweep.pipelines.store.kept import arms_without, kept_folder, make_folders
+from perfsweep.pipelines.store.needed_once import arms_without, kept_folder, make_folders
 from perfsweep.pipelines.store.records import Keep, Kind, Outcome
 from perfsweep.workloads.errors import ConfigError
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tables.prover import BEST
 
-from perfsweep.pipelines.parity.deviations import judge, loosest
-from perfsweep.pipelines.parity.results import ParityVerdict
+from perfsweep.pipelines.parity.deviations import judge
+from perfsweep.pipelines.parity.results import ParityVerdict, loosest
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.prover import oracle

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from perfsweep.pipelines.parity import deviations
+from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict, loosest
 from perfsweep.pipelines.trial.counting.compiles import CompileCounting
 from perfsweep.pipelines.trial.counting.counters import Counting
 from perfsweep.workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
@@ -91,10 +92,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         workload.close()
 
 
-def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> deviations.ParityResult:
+def verdict(reference: Evidence, arm: Evidence, **levels: Any) -> ParityResult:
     chosen = [toggle.level(levels[toggle.name]) for toggle in Small.toggles if toggle.name in levels]
-    loosest, bounds = deviations.loosest(chosen, Small.checks)
-    return deviations.judge(reference, arm, Small.checks, loosest, bounds)
+    parity, bounds = loosest(chosen, Small.checks)
+    return deviations.judge(reference, arm, Small.checks, parity, bounds)
 
 
 ACTING = [
@@ -121,9 +122,7 @@ def counters(workload: Small) -> dict[str, float | None]:
 def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: dict[str, Any]) -> None:
     reference, arm = start(steps=12), start(steps=12, **levels)
     found = verdict(reference.evidence(), arm.evidence(), **levels)
-    assert found.verdict in (deviations.ParityVerdict.IDENTICAL, deviations.ParityVerdict.WITHIN_TOLERANCE), (
-        found.reason
-    )
+    assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
     ((name, value),) = levels.items()
     witness = next(toggle for toggle in Small.toggles if toggle.name == name).level(value).witness
     assert witness is not None
@@ -141,7 +140,7 @@ def test_a_compiled_model_is_compiled_once_and_computes_the_same(
     with CompileCounting() as compiling:
         arm = start(steps=3, compile="default").evidence()
     assert compiling.result()["compiled_graphs"] == 1
-    assert verdict(reference, arm, compile="default").verdict is not deviations.ParityVerdict.DIFFERENT
+    assert verdict(reference, arm, compile="default").verdict is not ParityVerdict.DIFFERENT
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -11,7 +11,7 @@ from measured import change, compared, cost, simulated
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.quantities.cost import cost_text, energy_text
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.store.idle import IdlePower, write_idle
+from perfsweep.pipelines.store.needed_once import IdlePower, write_idle
 from perfsweep.pipelines.store.options import ReportConfig
 from perfsweep.pipelines.store.records import RankFigures
 
