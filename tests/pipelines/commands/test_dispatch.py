@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import click
 import pytest
 from typed import ended
 
-from perfsweep.pipelines.commands import dispatch
+from perfsweep.pipelines.commands import arguments, dispatch
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.dispatch import Composed, Plain
 from perfsweep.pipelines.config.pasted_line import PastedLine
@@ -62,6 +63,34 @@ def test_the_help_of_what_is_composed_has_an_example_the_options_and_how_hydras_
     assert "[KEY=VALUE]..." in usage and example.startswith("  perfsweep run workload=digits toggles.")
     assert "measure.iterations" in example
     assert hydra.startswith("  --cfg job shows the configuration") and "--info" in hydra
+
+
+LIST = Path(__file__).with_name("commands.txt")
+
+
+def described() -> Iterator[str]:
+    """The page of all commands; a line for each, and for each argument: names, kind, default, help."""
+    shell = COMMANDS.make_context("perfsweep", [], resilient_parsing=True, terminal_width=110)
+    yield f"{COMMANDS.get_help(shell)}\n"
+    kinds = {id(kind): name for name, kind in vars(arguments).items() if name.isupper()}
+    own = ("target", "of_script", "of_folder", "of_workload", "nameless", "example", "hidden")
+    for command in COMMANDS.commands.values():
+        told = [f"{name}={vars(command)[name]}" for name in own if vars(command).get(name)]
+        told += ["passes on what it does not know"] * command.ignore_unknown_options
+        yield f"\n{command.name}: {', '.join(told)}\n  {command.help}\n"
+        for one in command.params:
+            said = vars(one)
+            told = [*one.opts, f"as {one.name}", kinds.get(id(one.type), str(one.type))]
+            told += [said["metavar"]] * bool(said["metavar"]) + [f"{one.nargs} words"] * (one.nargs != 1)
+            told += [word for word in ("required", "multiple", "is_flag", "show_default") if said.get(word)]
+            told += [f"default {one.default}"] * isinstance(one.default, str | float)
+            yield f"  {', '.join(told)}\n    {said['help']}\n"
+
+
+def test_every_command_takes_what_the_list_of_them_says(tmp_path: Path) -> None:
+    found, new = "".join(described()), tmp_path / LIST.name
+    new.write_text(found)
+    assert found == LIST.read_text(), f"if that is meant: cp {new} {LIST}"
 
 
 LINES = {
