@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 from typed import ended
+from written import found_in
 
 from perfsweep.pipelines.commands import arguments, dispatch
 from perfsweep.pipelines.commands.catalog import COMMANDS
@@ -88,9 +89,7 @@ def described() -> Iterator[str]:
 
 
 def test_every_command_takes_what_the_list_of_them_says(tmp_path: Path) -> None:
-    found, new = "".join(described()), tmp_path / LIST.name
-    new.write_text(found)
-    assert found == LIST.read_text(), f"if that is meant: cp {new} {LIST}"
+    assert found_in(LIST, "".join(described()), tmp_path)
 
 
 LINES = {

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback import Loopback
 from recorded import Built, build
+from written import found_in
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.publish import dashboard
-from perfsweep.pipelines.publish.dashboard import Identity, View, save_view, specification, view_of, workspace
+from perfsweep.pipelines.publish.dashboard import Identity, save_view, specification, view_of, workspace
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.pipelines.store.records import Effect, Manifest
@@ -32,21 +34,6 @@ def manifest(tmp_path: Path) -> Manifest:
         pairs=((found.arms[1].id, found.arms[0].id),),
     )
     return found.model_copy(update={"effects": (effect,)})
-
-
-def panels(view: View) -> dict[str, list[str]]:
-    return {name: [type(panel).__name__ for panel in shown] for name, shown in view.sections}
-
-
-def test_it_shows_curves_effects_toggles_frontiers_and_a_comparer(manifest: Manifest) -> None:
-    assert panels(view_of(manifest)) == {
-        "effects": ["MediaBrowser", "BarPlot", "ScatterPlot", "MediaBrowser"],
-        "arms": ["BarPlot", "BarPlot"],
-        "toggles": ["ParallelCoordinatesPlot", "ParameterImportancePlot"],
-        "iteration time": ["LinePlot", "LinePlot", "BarPlot", "BarPlot", "LinePlot", "LinePlot"],
-        "frontier of slab_size": ["ScatterPlot", "ScatterPlot"],
-        "detail": ["RunComparer"],
-    }
 
 
 def test_accessors_survive_wandb_workspaces_own_reading(manifest: Manifest) -> None:
@@ -80,44 +67,36 @@ def _charts(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest) -> None:
-    spec = specification(view_of(manifest), "team", "speed")
-    assert (spec["entity"], spec["project"], spec["displayName"]) == ("team", "speed", "perfsweep demo")
-    section = spec["spec"]["section"]
-    (runs,) = section["runSets"]
-    fastest = [{"key": {"section": "summary", "name": "bench_ms_per_unit"}, "ascending": True}]
-    assert (runs["sort"]["keys"], section["settings"]["maxRuns"]) == (fastest, 50)
-    charts = _charts(spec)
-    curve = charts["time of an iteration, ms"]
-    assert curve["viewType"] == "Run History Line Plot"
-    wanted = {
-        "xAxis": "iter/index",
-        "metrics": ["iter/ms"],
-        "groupBy": "variant.value",
-        "groupAgg": "median",
-        "yLogScale": True,
-    }
-    assert {name: curve["config"][name] for name in wanted} == wanted
-    bars = charts["speed of each level against its base"]["config"]
-    assert (bars["metrics"], bars["vertical"]) == (["effect/one_at_a_time/amp_bf16/speed"], False)
-    columns = [column["accessor"] for column in charts["levels and time per unit"]["config"]["columns"]]
-    assert columns == [
-        "config:toggles.value.amp",
-        "config:toggles.value.slab_size",
-        "summary:bench_ms_per_unit",
+def told(spec: dict[str, Any]) -> Iterator[str]:
+    """What a workspace is that would be another with other arguments, a chart a line."""
+    yield f"{spec['displayName']} of {spec['entity']}/{spec['project']}"
+    for one in spec["spec"]["section"]["panelBankConfig"]["sections"]:
+        yield f"{one['name']}, open: {one['isOpen']}"
+        yield from (f"  {panel['viewType']} {json.dumps(panel['config'])}" for panel in one["panels"])
+    (runs,) = spec["spec"]["section"]["runSets"]
+    yield json.dumps({name: runs[name] for name in ("filters", "grouping", "sort")})
+    yield f"at most {spec['spec']['section']['settings']['maxRuns']} runs\n"
+
+
+def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest, tmp_path: Path) -> None:
+    spec, file = specification(view_of(manifest), "team", "speed"), Path(__file__).with_name("dashboard.txt")
+    assert found_in(file, "\n".join(told(spec)), tmp_path)
+    assert "null" not in json.dumps(spec), "what is not said is left out"
+
+
+def test_many_effects_have_several_charts_and_jobs_a_discarded_one(manifest: Manifest) -> None:
+    many = [manifest.effects[0].model_copy(update={"level": str(n)}) for n in range(26)]
+    declared = manifest.sweep.declared.model_copy(update={"shape": "job"})
+    sweep = manifest.sweep.model_copy(update={"declared": declared})
+    plan = manifest.model_copy(update={"effects": (*many, many[0]), "sweep": sweep})
+    charts = dict(view_of(plan).sections)
+    bars = [panel for panel in charts["effects"] if panel.kind == "bar"]
+    title = "speed of each level against its base"
+    assert [(bar.title, len(bar.metrics)) for bar in bars] == [
+        (f"{title} (1 of 2)", 25),
+        (f"{title} (2 of 2)", 1),
     ]
-    logarithmic = [
-        column.get("log", False) for column in charts["levels and time per unit"]["config"]["columns"]
-    ]
-    assert logarithmic == [False, False, True], "times differ by factors, levels do not"
-    names = ("time against memory", "peak memory by slab_size, MB", "time per unit by slab_size, ms")
-    scales = [charts[name]["config"] for name in names]
-    assert [(one["xAxisLogScale"], one["yAxisLogScale"]) for one in scales] == [
-        (True, False),
-        (False, True),
-        (False, True),
-    ]
-    assert "Run Comparer" in {chart["viewType"] for chart in charts.values()}
+    assert charts["iteration time"][-1].title == "discarded job, ms"
 
 
 def run(*arguments: str) -> int:

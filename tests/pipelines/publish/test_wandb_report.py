@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback import Loopback
 from recorded import Built
+from written import found_in
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.publish.wandb_report import document_of, specification
@@ -81,23 +83,29 @@ def test_it_says_what_was_compared_section_by_section(compared: Built) -> None:
     )
 
 
-def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built) -> None:
-    document = document_of(compared.folder, compared.manifest)
-    spec = specification(document, "team", "speed")["spec"]
-    grids = blocks(spec, "panel-grid")
-    assert len(grids) == len(document.charts.sections) - 1  # the comparer of runs needs somebody who chooses
-    for grid in grids:
-        (runs,) = grid["metadata"]["runSets"]
-        assert runs.get("project") is None  # that which the report stands in
-        assert '"value": "demo"' in json.dumps(runs["filters"])
-        places = [
-            (panel["layout"]["x"], panel["layout"]["y"])
-            for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]
-        ]
-        assert places == [(n % 2 * 12, n // 2 * 8) for n in range(len(places))], "two beside each other"
-        assert [key["name"] for key in runs["grouping"]] == ["variant.value"], "arms, not their packs"
-        (key,) = runs["sort"]["keys"]
-        assert key["key"]["name"] == "bench_ms_per_unit" and key["ascending"], "the fastest first"
+def told(spec: dict[str, Any]) -> Iterator[str]:
+    """What the report is that would be another with other arguments, a chart a line."""
+    yield f"{spec['displayName']} of {spec['project']}, {spec['spec']['width']}: {spec['description']}"
+    for block in spec["spec"]["blocks"]:
+        grid = block.pop("metadata", None)
+        yield json.dumps(block)
+        for runs in grid.pop("runSets") if grid else ():
+            yield f"  {json.dumps({name: runs.get(name) for name in RUNS})}"
+        for panel in grid.pop("panelBankSectionConfig")["panels"] if grid else ():
+            yield f"  {panel['viewType']} {panel['layout']}"
+        if grid:
+            yield f"  {json.dumps({name: grid[name] for name in grid if name != 'panelBankConfig'})}"
+    yield ""
+
+
+RUNS = ("name", "project", "filters", "grouping", "sort")
+
+
+def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built, tmp_path: Path) -> None:
+    """Of the project that the report is in: arms and not their packs, the fastest first, two in a row."""
+    spec = specification(document_of(compared.folder, compared.manifest), "team", "speed")
+    assert "null" not in json.dumps(spec), "what is not said is left out"
+    assert found_in(Path(__file__).with_name("wandb_report.txt"), "\n".join(told(spec)), tmp_path)
 
 
 def test_the_command_writes_a_file_without_a_server(
