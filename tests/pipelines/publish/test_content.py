@@ -14,7 +14,7 @@ from recorded import EPOCH_NS, FAST, IDENTITY, NAIVE, PACK, TIMED, WARM, Built, 
 from perfsweep.pipelines.publish.content import RunContent, check_arrays, run_content
 from perfsweep.pipelines.publish.history_rows import Timing
 from perfsweep.pipelines.publish.runs import COMPARE, PROFILE, SweepRuns, identity, profile_content
-from perfsweep.pipelines.store.profiles import Profile, arm_folder, write_profile
+from perfsweep.pipelines.store.profiles import Cost, Profile, arm_folder, write_profile
 from perfsweep.pipelines.store.records import Arm, Kind, Outcome, Pack, SweepFolder, TrialRecord
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.errors import ConfigError, RecordError
@@ -239,6 +239,44 @@ def test_what_tells_a_sweep_from_its_namesakes_is_drawn_once_and_outlives_damage
     (folder.wandb_dir / ".locks" / "5eed00-0123456789abcdef-p000").touch()
     file.write_text(damage)
     assert identity(folder) == file.read_text() == "5eed00", "that of what was published"
+
+
+def test_the_run_of_an_arms_profiles_has_their_facts_their_tables_and_their_pages(built: Built) -> None:
+    costs = tuple(Cost(name=f"op{n}", self_ns=75.0, calls=float(n)) for n in range(201))
+    folder = profiled(built, "torch", profiled_ns=(150.0,), costs=costs, findings=("slow",))
+    (folder / "tree.html").write_text("<html>tree</html>")
+    profiled(built, "dynamo", facts={"graphs": 2.0, "breaks": None}, bare_ns=())
+    run = profile_content(built.folder, built.manifest, IDENTITY, FAST.id)
+    shown = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+    cost = "1.50x: 150 ns per iteration with torch, 100 ns without it (1 pair)"
+    (segment,), files, config = (shown.pop(name) for name in ("segments", "files", "config"))
+    assert shown == {
+        "run_id": f"5eed00-{FAST.id}-profile",
+        "arm": FAST.id,
+        "label": "profile of late",
+        "pack": "",
+        "name": "profile of late",
+        "project": built.manifest.sweep.tracking.project,
+        "entity": built.manifest.sweep.tracking.entity,
+        "group": "demo",
+        "job_type": "profile",
+        "tags": ("Spinner", "demo"),
+        "summary": {
+            "profile/dynamo/graphs": 2.0,
+            "profile/dynamo/says": "its cost is not known: no repetition had both sides",
+            "profile/torch/overhead": 1.5,
+            "profile/torch/says": f"slow | {cost}",
+        },
+        "exit_code": 0,
+        "bundled": (),
+    }
+    assert (config["arm"], config["variant"], config["code"]) == (FAST.id, "late", "c0de")
+    assert {name for name, _ in files} == {"dynamo/profile.json", "torch/profile.json", "torch/tree.html"}
+    assert (segment.count, segment.numbers) == (1, False)
+    (row,) = segment.rows()
+    assert (sorted(row), len(row["torch"].data)) == (["torch", "torch-page"], 200)
+    assert row["torch"].columns == ["name", "where", "self_ns", "device_ns", "calls", "flops", "bytes"]
+    assert row["torch"].data[7] == ["op7", "", 75.0, 0.0, 7.0, None, None]
 
 
 def test_another_file_of_a_profile_is_another_run(built: Built) -> None:

@@ -81,6 +81,16 @@ def test_a_damaged_copy_is_written_again_and_never_twice(copied: Built, harm: Ca
     assert len(timed_rows(copied.run_file(FAST))) == 2 * TIMED
 
 
+def test_a_file_of_an_artifact_that_lies_aside_comes_into_the_runs_folder(tmp_path: Path) -> None:
+    aside, run, mine = tmp_path / "aside", tmp_path / "run", tmp_path / "mine"
+    for folder in (aside, run):
+        folder.mkdir()
+    (aside / "a.json").write_text("{}")
+    kept = offline._KeptFiles(aside, run, Path("/later"))
+    assert [kept.moved(str(aside / "a.json")) for _ in range(2)] == ["/later/artifacts/a.json"] * 2
+    assert (run / "artifacts/a.json").read_text() == "{}" and kept.moved(str(mine)) == str(mine)
+
+
 def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
     shutil.rmtree(sweep.folder.wandb_dir)
     sweep.folder.wandb_dir.write_text("in the way")

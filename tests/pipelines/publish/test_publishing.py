@@ -15,6 +15,7 @@ from perfsweep.pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S,
 from perfsweep.pipelines.publish.published import Published, PublishedRun
 from perfsweep.pipelines.publish.publishing import Delivered, forecast, publish
 from perfsweep.pipelines.publish.server import Account
+from perfsweep.pipelines.store.options import TrackingConfig
 
 GOOD = Account(entity="team")
 
@@ -68,6 +69,18 @@ def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
     assert offline == (None, 1, 7.0)
     assert online == ("http://there", 2, 3.0)
     assert first == second == KEYS
+
+
+@pytest.mark.parametrize(
+    ("runs", "online", "cores", "processes"),
+    [(0, True, 8, 1), (9, True, 8, 6), (7, False, 8, 1), (16, False, 8, 3), (99, False, 2, 2)]
+    + [(99, False, None, 1)],
+)
+def test_uploads_have_company_and_folders_cores(
+    runs: int, online: bool, cores: int | None, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing.os, "cpu_count", lambda: cores)
+    assert publishing._processes(TrackingConfig(uploads=6), runs, online=online) == processes
 
 
 def test_a_forecast_counts_requests_of_processes_and_runs_and_the_minutes_that_they_take() -> None:
