@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -97,6 +99,30 @@ def test_jobs_are_followed_until_all_are_over(folder: SweepFolder, at_once: None
         "p001": JobState.FAILED,
     }
     assert (heard, jobs.polls) == (["first"], 4)
+
+
+def test_only_what_is_noted_from_now_on_is_shown_also_of_a_file_that_was_cut_off(folder: SweepFolder) -> None:
+    folder.append_event("p000", event("before"))
+    tail = Tail(folder, "p000")
+    assert tail.new() == []
+    for name in ("first", "then"):
+        folder.append_event("p000", event(name))
+        assert [one.arm for one in tail.new()] == [name]
+    folder.events_file("p000").write_text("")
+    assert tail.new() == []
+    folder.append_event("p000", event("again"))
+    assert [one.arm for one in tail.new()] == ["again"]
+
+
+def test_how_many_run_is_told_now_and_then_and_only_where_that_has_changed(
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, counts, told = [0.0], ("", "2 wait", "2 wait", "1 runs", "1 waits", "1 waits"), list[Any]()
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + 3.0))
+    monkeypatch.setattr(events, "time", clock)
+    jobs: Any = Followed(*["pending"] * 9, "ended", counts=counts)
+    until_over(jobs, [], lambda one: None, lambda text: told.append((now[0], text)))
+    assert told == [(3.0, "2 wait"), (15.0, "1 runs"), (24.0, "1 waits")]
 
 
 def test_where_all_that_is_left_waits_for_a_person_it_is_left_to_them(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from recorded import Built, build
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, submitted
 from perfsweep.pipelines.store import code_snapshot, writers
-from perfsweep.pipelines.store.records import Manifest, Pack, SweepFolder
+from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder
 from perfsweep.slurm import jobs
 from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.states import End
@@ -164,6 +166,69 @@ def test_who_follows_takes_over_the_latest_job_of_each_pack(
     place.known = dict.fromkeys(jobs, True)
     launch.resume(built.folder, built.manifest, ClusterConfig(executor="there"))
     assert place.told == [("follow", followed)]
+
+
+def test_jobs_elsewhere_are_followed_by_one_that_collects_and_hear_what_was_asked(
+    place: type[Place], built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = list[Any]()
+    pack_run = SimpleNamespace(run=lambda: ran.append("ran"))
+    monkeypatch.setattr(launch, "PackRun", lambda *given: ran.append(given[2:]) or pack_run)
+    place.ends = dict.fromkeys(("p000", "p001", "p002"), JobState.ENDED)
+    device = Device("cuda", 4)
+    assert launched(built, "there", device, retry=("oom", "failed"), slots=3, collect=True).complete
+    assert place.told == [("submit", ["p000", "p001", "p002"]), ("last", "collect")]
+    asked = place.context
+    assert (asked.folder, asked.name, asked.code, asked.digest) == (
+        *(built.folder.path, "demo", tmp_path),
+        "d1gest",
+    )
+    assert (asked.slots, asked.gpus, asked.forgiven) == (3, 4, {End.OOM})
+    asked.call(job("p001"))
+    assert ran == [(MANY[1], frozenset({Outcome.OOM, Outcome.FAILED})), "ran"]
+    place.told.clear()
+    launched(built, "there", collect=False)
+    assert [what for what, _ in place.told] == ["submit"] and place.context.gpus == 0
+
+
+def test_what_is_started_here_is_noted_with_its_command(place: type[Place], built: Built) -> None:
+    place.ends = {"p000": JobState.ENDED}
+    launched(built)
+    lines = map(json.loads, built.folder.submissions_file.read_text().splitlines())
+    noted = [{name: line[name] for name in ("pack", "executor", "command")} for line in lines]
+    assert noted == [{"pack": p.id, "executor": "here", "command": ["run", p.id]} for p in MANY]
+
+
+@pytest.mark.parametrize(("lives", "told"), [([], []), (["job"], [("follow", set()), "settle"])])
+def test_only_a_sweep_with_jobs_that_may_live_is_settled(
+    place: type[Place], built: Built, lives: list, told: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.known = {"collect": True}
+    monkeypatch.setattr(launch, "alive", lambda folder: {"p000": [], "p001": lives})
+    launch.settle(built.folder, built.manifest, ClusterConfig(executor="there"))
+    assert place.told == told
+
+
+@pytest.mark.parametrize("environment", [None, ".venv-b"])
+def test_a_folder_gets_the_plan_the_code_and_where_an_environment_is_measured_its_libraries(
+    place: type[Place], built: Built, environment: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = list[Any]()
+    version: Any = SimpleNamespace(environment=environment)
+    sweep = built.manifest.sweep.model_copy(update={"versions": (version,), "sources": ("mine.py",)})
+    for name in ("take_sources", "take_libraries"):
+        monkeypatch.setattr(code_snapshot, name, lambda *given, name=name: taken.append((name, given[0])))
+    monkeypatch.setattr(
+        launch.tree, "keep", lambda place, one, sources: taken.append((place, one, [*sources]))
+    )
+    folder = SweepFolder(built.folder.path.with_name("other"))
+    plan = built.manifest.model_copy(update={"sweep": sweep})
+    monkeypatch.setattr(folder, "write_manifest", taken.append)
+    launch.prepare(folder, plan, "a: 1")
+    code = folder.code_dir
+    libraries = [("take_libraries", code)] if environment else []
+    assert taken == [plan, ("take_sources", code), *libraries, (code, version, [Path("mine.py")])]
+    assert (folder.path / ".gitignore").read_text() == "*\n" and folder.config_file.read_text() == "a: 1"
 
 
 def moved(manifest: Manifest, **changes: Any) -> Manifest:

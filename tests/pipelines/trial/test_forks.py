@@ -198,10 +198,50 @@ def test_a_server_is_complete_once_what_it_imports_after_the_first_trial_is_impo
     assert (tmp_path / "imported").exists()
 
 
-def test_a_server_tells_the_processor_time_of_itself_and_its_branches() -> None:
-    server: Any = SimpleNamespace(_family=lambda: [os.getpid(), 2**30])  # one has ended
-    before, used = sum(os.times()[:4]), forks.ForkServer.own_s(server)
-    assert before - 0.05 <= used <= sum(os.times()[:4]) + 0.05, "the kernel counts in ticks"
+def test_a_server_tells_the_processor_time_of_itself_and_its_branches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """User and system time, and that of children that were waited for: fields 14 to 17 of proc(5)."""
+
+    def read(path: str) -> str:
+        if path != "/proc/7/stat":
+            raise ProcessLookupError("it has ended")
+        return f"7 (a b) c) S {' '.join(str(10 ** (field - 13)) for field in range(13, 22))}"
+
+    fields = "S " + "0 " * 9
+    monkeypatch.setattr(
+        forks, "Path", lambda path: SimpleNamespace(read_text=lambda: read(path).replace("S ", fields))
+    )
+    server: Any = SimpleNamespace(_family=lambda: [7, 8, 7])
+    assert forks.ForkServer.own_s(server) * os.sysconf("SC_CLK_TCK") == pytest.approx(2 * 11110)
+
+
+def test_a_branch_is_asked_for_with_its_imports_and_then_asked_as_a_server_is() -> None:
+    def asked(server: socket.socket) -> tuple[list[str], list[int]]:
+        request, descriptors, *_ = socket.recv_fds(server, 65536, 2)
+        return json.loads(request), descriptors
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ready, pid = fork_server.STATUS.pack(0), fork_server.STATUS.pack(2**22)
+    with ours, theirs:
+        theirs.send(ready), theirs.send(pid)
+        branch = Forks(ours).branch(["json"], {"OWN": "1"}, shared="s", compiles="c")
+        request, (status, pipe) = asked(theirs)
+        imports = str(Imports(["json"], shared="s", compiles="c"))
+        assert request == [fork_server.__name__, "branch", '{"OWN": "1"}', imports]
+        with socket.socket(fileno=pipe) as listens:
+            listens.send(ready), listens.send(pid)
+            assert branch.imported()
+            child = branch.call(os.getpid)
+            request, (ended,) = asked(listens)
+            assert (request, child.pid, child.code()) == (["posix", "getpid"], 2**22, None)
+            os.write(ended, fork_server.STATUS.pack(3))
+            assert child.code() == 3
+        os.write(status, fork_server.STATUS.pack(9))
+        with pytest.raises(ServerLost, match="ended with status 9"):
+            branch.call(os.getpid)
+        for descriptor in (status, ended):
+            os.close(descriptor)
 
 
 def test_what_a_users_module_raises_is_left_to_its_trial(
