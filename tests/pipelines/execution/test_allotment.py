@@ -56,7 +56,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
             Allotment(gpus=1, gpu_type="h100"),
             A100,
             {},
-            "a GPU of type h100, and this is NVIDIA A100-SXM4-80GB: correct cluster.gpu_type, or ask the site",
+            f"a GPU of type h100, and this is {A100.name}: correct cluster.gpu_type, or ask the site",
         ),
         (
             Allotment(gpus=1, by_torch=False),

@@ -73,8 +73,10 @@ def test_runs_are_handed_over_at_once_with_the_sweeps_patience_or_anothers(
 
 @pytest.mark.parametrize(
     ("runs", "online", "cores", "processes"),
-    [(0, True, 8, 1), (9, True, 8, 6), (7, False, 8, 1), (16, False, 8, 3), (99, False, 2, 2)]
-    + [(99, False, None, 1)],
+    [
+        *((0, True, 8, 1), (9, True, 8, 6), (7, False, 8, 1), (16, False, 8, 3), (99, False, 2, 2)),
+        (99, False, None, 1),
+    ],
 )
 def test_uploads_have_company_and_folders_cores(
     runs: int, online: bool, cores: int | None, processes: int, monkeypatch: pytest.MonkeyPatch
