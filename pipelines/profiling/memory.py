@@ -41,7 +41,7 @@ class Memory(Tool):
 
     def __init__(self, options: ProfileConfig, folder: Path, allocator: Any = None) -> None:
         super().__init__(options, folder)
-        self._allocator = allocator or (torch.cuda.memory if torch.cuda.is_available() else None)
+        self._allocator: Any = allocator or (torch.cuda.memory if torch.cuda.is_available() else None)
         self._snapshot: dict[str, Any] = {}
         self._recorder: CourseRecorder | None = None
         self._course: MemoryCourse | None = None
