@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntFlag
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -125,7 +124,7 @@ def shed(folder: Path, record: TrialRecord) -> None:
 def write_iterations(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write the series of a timing trial, int64 [N] each unless said otherwise.
 
-    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``flags`` uint32, ``host_<phase>`` and
+    ``start_ns``, ``wall_ns``, ``device_ns`` (accelerators only), ``host_<phase>`` and
     ``device_<phase>`` in ns, ``log_<key>`` float64, ``warmup_wall_ns`` [W], ``epoch_ns`` [1]: wall clock at
     start_ns[0].
     """
@@ -338,14 +337,3 @@ def create(folder: Path) -> Path:
     if full:
         raise ConfigError(f"keep={folder}: holds something already; name another folder, or empty this one")
     return folder
-
-
-class Flag(IntFlag):
-    """What happened in an iteration that makes its time say less about the others."""
-
-    COMPILE = 1
-    RECOMPILE = 2
-    LIMIT = 4
-    GRAPH_SKIP = 8
-    GC = 16
-    FLUSH = 128
