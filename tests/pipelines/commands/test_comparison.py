@@ -50,14 +50,18 @@ def test_what_cannot_be_written_is_told_before_anything_is_read(options: dict[st
     ],
 )
 def test_versions_are_those_of_each_folder_in_their_order(
-    paths: list, baselines: list, paired: bool, monkeypatch: pytest.MonkeyPatch
+    paths: list, baselines: list, paired: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("b", "commits"):
+        Path(name).mkdir()
+
     def opened(path: str) -> Any:
         about = {"manifest": path, "trials": None, "progress": SimpleNamespace(every=())}
         return SimpleNamespace(baseline=f"baseline of {path}", **about)
 
     commits = SimpleNamespace(baselines=["c1", "c2"])
-    monkeypatch.setattr(module, "stored_baseline", lambda path: path if path.endswith(".json") else None)
+    monkeypatch.setattr(module.baselines, "load", str)
     monkeypatch.setattr(module.api, "open_sweep", opened)
     monkeypatch.setattr(module, "declared_by", lambda *given: SimpleNamespace(unit="rows"))
     monkeypatch.setattr(module, "commit_versions", lambda path, *rest: commits if path == "commits" else None)

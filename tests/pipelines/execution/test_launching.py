@@ -176,7 +176,7 @@ def test_jobs_elsewhere_are_followed_by_one_that_collects_and_hear_what_was_aske
     monkeypatch.setattr(launch, "PackRun", lambda *given: ran.append(given[2:]) or pack_run)
     place.ends = dict.fromkeys(("p000", "p001", "p002"), JobState.ENDED)
     device = Device("cuda", 4)
-    assert launched(built, "there", device, retry=("oom", "failed"), slots=3, collect=True).complete
+    assert launched(built, "there", device, retry=("oom", "failed"), slots=3, collect=True) == {}
     assert place.told == [("submit", ["p000", "p001", "p002"]), ("last", "collect")]
     asked = place.context
     assert (asked.folder, asked.name, asked.code, asked.digest) == (

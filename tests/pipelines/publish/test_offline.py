@@ -7,6 +7,7 @@ import dataclasses
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,9 +87,9 @@ def test_a_file_of_an_artifact_that_lies_aside_comes_into_the_runs_folder(tmp_pa
     for folder in (aside, run):
         folder.mkdir()
     (aside / "a.json").write_text("{}")
-    kept = offline._KeptFiles(aside, run, Path("/later"))
-    assert [kept.moved(str(aside / "a.json")) for _ in range(2)] == ["/later/artifacts/a.json"] * 2
-    assert (run / "artifacts/a.json").read_text() == "{}" and kept.moved(str(mine)) == str(mine)
+    moved = partial(offline._taken_along, aside, run, Path("/later"))
+    assert [moved(str(aside / "a.json")) for _ in range(2)] == ["/later/artifacts/a.json"] * 2
+    assert (run / "artifacts/a.json").read_text() == "{}" and moved(str(mine)) == str(mine)
 
 
 def test_a_folder_that_cannot_be_written_is_one_warning(sweep: Built) -> None:
