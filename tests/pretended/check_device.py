@@ -84,8 +84,6 @@ def test_what_a_replay_computes_is_not_called_nothing() -> None:
     with Counting() as replayed:
         graph.replay()
     assert set(replayed.result().values()) == {None}
-    assert "operators of replayed CUDA graphs are not counted" in replayed.notes
     with Counting() as eager:
         x @ x.T
     assert eager.result()["ops"] == 1
-    assert eager.notes == ()
