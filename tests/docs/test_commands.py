@@ -112,7 +112,7 @@ def plan(command: str, words: list[str]) -> None:
         space = space_of(tune)
         assert factors.search_factors(
             space, space.closure({**tune.toggles, **tune.tune.reference}), tune.tune
-        ).factors
+        )[0]
     elif command == "frontier":
         frontier = validation.typed(cfg, FrontierCommand)
         toggle = space_of(frontier).toggle(str(frontier.frontier.toggle))

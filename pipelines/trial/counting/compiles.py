@@ -85,6 +85,16 @@ class CompileCounting:
         """What most recompiles had in common; "" without any."""
         return next((kind for kind, _ in Counter(map(kind_of, self.recompile_reasons)).most_common(1)), "")
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What this release of torch does not tell, as phrases."""
+        missing = {
+            "torch._dynamo.utils has no counters": _totals() is None,
+            "torch._dynamo.utils has no get_compilation_metrics": _metrics() is None,
+            "torch._dynamo.callback has no callback_handler": _deaf(),
+        }
+        return tuple(note for note, holds in missing.items() if holds)
+
     def result(self) -> dict[str, float | None]:
         """Count compiling since entering, by name.
 

@@ -40,9 +40,15 @@ class OperatorCalls:
         self.low_precision_ops = 0
         self.flops: float | None = 0
         self._known: dict[Any, _Operator | None] = {}
+        self._notes: dict[str, None] = {}
         self._formulas = _flop_formulas()
         if self._formulas is None:
             self.flops = None
+            self._notes["torch.utils.flop_counter has no flop_registry"] = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
 
     def mode(self) -> Any:
         """A dispatch mode that counts and changes nothing."""
@@ -77,11 +83,14 @@ class OperatorCalls:
         import torch
 
         if not isinstance(func, torch._ops.OpOverload):
-            return None  # its body is not counted
+            self._notes[f"the body of {func} is not counted"] = None
+            return None
         name = func.overloadpacket.__name__
         flops = (self._formulas or {}).get(func.overloadpacket)
         multiplies = name in _PRODUCTS or any(stem in name for stem in _PRODUCT_STEMS)
         composite = _is_composite(func)
+        if multiplies and flops is None and not composite:
+            self._notes[f"torch has no FLOP formula for {name}"] = None
         return _Operator(
             name=name,
             works=not func.is_view and name not in _NO_WORK and func.namespace not in ("prim", "profiler"),

@@ -126,7 +126,7 @@ def test_graph_recordings_are_counted_and_told() -> None:
         ("callback", "callback_handler", "cudagraph_recordings"),
     ],
 )
-def test_what_a_release_of_torch_lacks_is_none(
+def test_what_a_release_of_torch_lacks_is_none_and_noted(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, lost: str
 ) -> None:
     import torch._dynamo.callback
@@ -136,6 +136,7 @@ def test_what_a_release_of_torch_lacks_is_none(
     with CompileCounting() as compiling:
         assert not compiling.poll()
         found = compiling.result()
+        assert any(name in note for note in compiling.notes)
     assert {key for key, value in found.items() if value is None} == set(lost.split())
 
 
