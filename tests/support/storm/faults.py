@@ -251,7 +251,7 @@ def node_in(state: str) -> Strike:
 
 
 def resume(cluster: DevCluster, node: str) -> None:
-    """Give a node back, whether or not the controller answers at once."""
+    """Give a node back, after the controller where another fault has killed that."""
     for _ in range(20):
         try:
             cluster.client("scontrol", "update", f"NodeName={node}", "State=RESUME")
@@ -259,7 +259,7 @@ def resume(cluster: DevCluster, node: str) -> None:
         except ClusterError as error:
             if "Invalid node state" in str(error):
                 return  # it is back by itself
-            time.sleep(0.5)
+            start_controller(cluster)
 
 
 def start_controller(cluster: DevCluster) -> None:
