@@ -94,6 +94,13 @@ def test_over_a_square_each_arm_follows_each_other_equally_often(arms: int) -> N
     assert len(follows) == arms * (arms - 1)
 
 
+def test_no_round_tells_the_order_of_the_next() -> None:
+    """In a square that is not shuffled, each row is the one before, with every arm replaced by the next."""
+    orders = packs.balanced_orders([f"a{i}" for i in range(8)], 8, "seed")
+    steps = [dict(zip(one, other, strict=True)) for one, other in itertools.pairwise(orders)]
+    assert any(step != steps[0] for step in steps)
+
+
 REFUSALS = [
     ({"workload": "toys.spinner:Spiner"}, ConfigError, "module toys.spinner has no Spiner"),
     ({"workload": "toys.missing:Spinner"}, ConfigError, "module toys.missing cannot be imported"),

@@ -263,8 +263,13 @@ def resume(cluster: DevCluster, node: str) -> None:
 
 
 def start_controller(cluster: DevCluster) -> None:
-    """Start slurmctld, whose port its dead predecessor may hold for a moment."""
+    """Start slurmctld, whose port its dead predecessor may hold for a moment.
+
+    One that was killed before it had saved its associations does not start without slurmdbd.
+    """
     for _ in range(20):
+        if cluster.settings.accounting:
+            start_accounting(cluster)
         try:
             cluster.start_controller()
             return
@@ -304,8 +309,6 @@ def kill_daemon(name: str, again: Callable[[DevCluster], None] | None = None) ->
 def restored(cluster: DevCluster) -> None:
     """Bring everything back: daemons, nodes, jobs that are held or suspended."""
     start_controller(cluster)
-    if cluster.settings.accounting:
-        start_accounting(cluster)
     for node in cluster.settings.node_names:
         start_node(cluster, node)
         resume(cluster, node)
