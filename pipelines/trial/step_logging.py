@@ -5,6 +5,7 @@ Importing this module imports neither wandb nor its settings.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,15 @@ class LiveLog:
         self._commit_every = commit_every
         scratch_dir.mkdir(parents=True, exist_ok=True)
         with own_environment(scratch_dir):
+            # W&B makes folders when it is imported, and leaves them where its process is ended by force.
+            # Sockets stay in TMPDIR: the way to a sweep may be too long for one.
+            before, tempfile.tempdir = tempfile.tempdir, str(scratch_dir)
             try:
                 import wandb
             except ModuleNotFoundError as error:
                 raise UnsupportedHere("logging to W&B needs wandb, which this environment lacks") from error
+            finally:
+                tempfile.tempdir = before
 
             self._run = wandb.init(
                 settings=settings_of(wandb, settings(scratch_dir, run_id="live", project="perfsweep"))[0]

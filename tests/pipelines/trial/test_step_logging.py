@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,21 @@ def test_a_live_log_commits_every_few_rows_keeps_to_its_folder_and_ignores_the_s
     assert not [path for path in files if b"a line of the workload" in path.read_bytes()]
     assert [path.name for path in (tmp_path / "trial").iterdir()] == ["scratch"]
     assert os.environ["WANDB_RUN_ID"] == "stolen"
+
+
+ENDED_BY_FORCE = (
+    "import os, sys, pathlib; from perfsweep.pipelines.trial.step_logging import LiveLog;"
+    " LiveLog(1, pathlib.Path(sys.argv[1])); os._exit(0)"
+)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_ended_by_force_leaves_no_folder_of_wandb_in_tmpdir(tmp_path: Path) -> None:
+    places = scratch, own = tmp_path / "scratch", tmp_path / "tmp"
+    own.mkdir()
+    environ = {**os.environ, "TMPDIR": str(own)}
+    subprocess.run([sys.executable, "-c", ENDED_BY_FORCE, str(scratch)], env=environ, check=True)
+    assert [len([*place.glob("tmp*wandb-*")]) for place in places] == [2, 0]
 
 
 def test_a_buffered_log_gives_one_array_for_each_key_with_gaps_marked() -> None:
