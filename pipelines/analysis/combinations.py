@@ -184,7 +184,7 @@ def parts_of(steps: Mapping[str, tuple[str, str]], effects: Sequence[EffectResul
     return tuple(found)
 
 
-BESIDE = "leave_one_out"
+LEAVE_ONE_OUT = "leave_one_out"
 _NO_HELP = (Verdict.NO_DIFFERENCE, Verdict.SLOWER)
 
 
@@ -218,5 +218,7 @@ class AloneAndBeside:
 def alone_and_beside(effects: Sequence[EffectResult]) -> list[AloneAndBeside]:
     """Each level left out of a best arm, with what it does alone; empty unless a sweep has both designs."""
     alone = {(r.effect.toggle, r.effect.level): r for r in effects if r.effect.design == ALONE}
-    beside = [result for result in effects if result.effect.design == BESIDE]
-    return [AloneAndBeside(alone.get((r.effect.toggle, r.effect.level)), r) for r in beside] if alone else []
+    left_out = [result for result in effects if result.effect.design == LEAVE_ONE_OUT]
+    return (
+        [AloneAndBeside(alone.get((r.effect.toggle, r.effect.level)), r) for r in left_out] if alone else []
+    )
