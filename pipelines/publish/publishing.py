@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from perfsweep.pipelines.publish.offline import published_before
 from perfsweep.pipelines.publish.published import Published, PublishedRun, warning
+from perfsweep.pipelines.publish.run_folders import published_before
 from perfsweep.pipelines.publish.runs import COMPARE, RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import address, probe, refusal_in
 from perfsweep.pipelines.store.options import MODES, TrackingConfig

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.publish.content import RunContent, generation_of
-from perfsweep.pipelines.publish.offline import artifact_name, mark_uploaded, write_run
 from perfsweep.pipelines.publish.published import PublishedRun
+from perfsweep.pipelines.publish.run_folders import artifact_name, mark_uploaded, write_run
 from perfsweep.pipelines.publish.server import refusal_in
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import SweepFolder

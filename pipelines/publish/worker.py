@@ -24,9 +24,9 @@ from typing import Any
 from perfsweep.pipelines.config.tracking import guarded, own_environment
 from perfsweep.pipelines.locks import holding, own_folder
 from perfsweep.pipelines.publish.content import RunContent
-from perfsweep.pipelines.publish.offline import published_before, write_offline
 from perfsweep.pipelines.publish.published import PublishedRun
 from perfsweep.pipelines.publish.publishing import ASIDE, READY, WAIT_S, WAITING
+from perfsweep.pipelines.publish.run_folders import published_before, write_offline
 from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import key_may_go_to
 from perfsweep.pipelines.publish.upload import Server, upload

@@ -19,7 +19,7 @@ from recorded import NAIVE, Built, build, publish_here, timed_rows
 from run_file import read_run
 
 from perfsweep.pipelines.config.tracking import SETTINGS, own_environment, settings, settings_of
-from perfsweep.pipelines.publish import offline
+from perfsweep.pipelines.publish import run_folders
 from perfsweep.pipelines.publish.history_rows import HistoryRow
 from perfsweep.pipelines.publish.wandb_file import UnknownFraming, framed, insert_rows, payloads, read_records
 from perfsweep.workloads.errors import RecordError
@@ -173,7 +173,7 @@ def test_where_files_are_framed_otherwise_the_client_writes_the_rows(
     def refuse(file: Path, rows: Iterable[HistoryRow], moved: Callable[[str], str]) -> None:
         raise UnknownFraming(f"{file.name} holds bytes that perfsweep does not understand")
 
-    monkeypatch.setattr(offline, "insert_rows", refuse)
+    monkeypatch.setattr(run_folders, "insert_rows", refuse)
     done = publish_here(sweep)
     assert [run.complete for run in done.runs] == [True, True]
     assert all("rows are written by W&B's own client" in run.remark for run in done.runs)

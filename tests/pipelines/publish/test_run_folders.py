@@ -18,7 +18,7 @@ from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_her
 
 from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.tracking import own_environment
-from perfsweep.pipelines.publish import offline
+from perfsweep.pipelines.publish import run_folders
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.publish.runs import SweepRuns
 from perfsweep.pipelines.publish.wandb_file import extent
@@ -87,7 +87,7 @@ def test_a_file_of_an_artifact_that_lies_aside_comes_into_the_runs_folder(tmp_pa
     for folder in (aside, run):
         folder.mkdir()
     (aside / "a.json").write_text("{}")
-    moved = partial(offline._taken_along, aside, run, Path("/later"))
+    moved = partial(run_folders._taken_along, aside, run, Path("/later"))
     assert [moved(str(aside / "a.json")) for _ in range(2)] == ["/later/artifacts/a.json"] * 2
     assert (run / "artifacts/a.json").read_text() == "{}" and moved(str(mine)) == str(mine)
 
@@ -139,8 +139,8 @@ def test_a_run_that_the_client_never_finishes_is_incomplete_however_many_rows_it
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "finish", lambda self, **_: None)
-        patch.setattr(offline, "extent", lambda file: dataclasses.replace(extent(file), complete=False))
-        patch.setattr(offline, "SETTLE_S", 0.1)
+        patch.setattr(run_folders, "extent", lambda file: dataclasses.replace(extent(file), complete=False))
+        patch.setattr(run_folders, "SETTLE_S", 0.1)
         done = publish_here(sweep)
     assert not done.complete
     assert done.warning is not None
@@ -215,9 +215,9 @@ def test_a_run_that_lies_elsewhere_is_refused_and_ended_as_failed(
     codes: list[int] = []
     place = str(tmp_path / "elsewhere/run-1/files")
     run = SimpleNamespace(dir=place, url="", finish=lambda exit_code: codes.append(exit_code))
-    monkeypatch.setattr(offline, "_opened", lambda *words, resume: (run, ""))
+    monkeypatch.setattr(run_folders, "_opened", lambda *words, resume: (run, ""))
     content = SweepRuns(sweep.folder, sweep.manifest).content(("p000", FAST.id))
     assert content is not None
     with pytest.raises(RecordError, match=r"^W&B writes to .*elsewhere.* instead of .*staging; check that"):
-        offline.write_run(tmp_path / "staging", content, "id", mode="offline", segments=())
+        run_folders.write_run(tmp_path / "staging", content, "id", mode="offline", segments=())
     assert codes == [1]
