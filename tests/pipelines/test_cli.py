@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import inspect
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -83,16 +82,6 @@ def test_a_mistake_in_a_name_is_answered_before_anything_heavy_is_imported(argum
 def test_a_mistake_in_a_field_is_answered_without_torch() -> None:
     nowhere = ["sweep", "workload=script", "workload.path=nowhere.py"]
     assert "torch" not in imported(["sweep", "measure.round=3"], nowhere)
-
-
-def test_the_help_shows_every_command_once_by_what_you_do_with_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["--help"])
-    page = capsys.readouterr().out
-    sections = dict(re.findall(r"^([A-Z]\w+):\n((?:  .+\n)+)", page, re.MULTILINE))
-    assert {"Measure", "Read", "Share", "Check"} <= set(sections) and "Commands" not in sections
-    named = re.findall(r"^  (\w\S*) ", "".join(sections.values()), re.MULTILINE)
-    assert sorted(named) == sorted(name for name, command in COMMANDS.commands.items() if not command.hidden)
 
 
 def test_every_command_leads_to_a_function_that_takes_its_arguments() -> None:
