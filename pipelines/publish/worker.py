@@ -31,7 +31,7 @@ from perfsweep.pipelines.publish.runs import RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import key_may_go_to
 from perfsweep.pipelines.publish.upload import Server, upload
 from perfsweep.pipelines.store.records import SweepFolder
-from perfsweep.pipelines.trial.parent import die_with_parent
+from perfsweep.pipelines.trial.parent import end_with_parent
 from perfsweep.pipelines.worker_process import answers
 
 BUSY = "another publisher is writing it"
@@ -148,5 +148,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    end_with_parent()
     sys.exit(main(sys.argv[1:]))

@@ -76,6 +76,22 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, number)
 
 
+def end_with_parent() -> None:
+    """End this process when its parent dies, and all that it has started, such as W&B's client.
+
+    Also where they are stopped, as in a suspended job: what is stopped cannot see that its parent has gone.
+    """
+    parent = os.getppid()
+
+    def look(*_: object) -> None:
+        if os.getppid() != parent:
+            end_family()
+            os._exit(1)
+
+    signal.signal(signal.SIGCONT, look)
+    die_with_parent(signal.SIGCONT)
+
+
 def take_workers_along() -> None:
     """Have what this process forks end with it: one that is stopped cannot see that its parent has gone."""
     os.register_at_fork(before=_note_thread, after_in_child=partial(_end_with_parent, os.getpid()))

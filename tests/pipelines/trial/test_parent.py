@@ -12,6 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from bench import alive
+from waiting import until
 
 from perfsweep.pipelines.trial import layout, parent, scratch
 from perfsweep.pipelines.trial.layout import prepare_collector, settle_collector
@@ -108,6 +110,43 @@ def test_the_heap_ends_elsewhere_with_every_seed() -> None:
         for seed in range(3)
     }
     assert len(places) >= 2
+
+
+PUBLISHER = """
+import subprocess, time
+from perfsweep.pipelines.trial.parent import end_with_parent
+end_with_parent()
+client = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(client.pid, flush=True)
+time.sleep(600)
+"""
+PACK = f"""
+import subprocess, sys, time
+publisher = subprocess.Popen([sys.executable, "-c", {PUBLISHER!r}], stdout=subprocess.PIPE)
+print(publisher.pid, int(publisher.stdout.readline()), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_client_of_another_session_ends_with_the_pack_though_a_suspended_job_has_stopped_it() -> None:
+    """W&B's client looks for its parent from time to time, which one that is stopped cannot."""
+    pack = subprocess.Popen([sys.executable, "-c", PACK], stdout=subprocess.PIPE)
+    assert pack.stdout
+    left = [int(word) for word in pack.stdout.readline().split()]
+    try:
+        for pid in left:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in left:  # resumed: the pack is there
+            os.kill(pid, signal.SIGCONT)
+        for pid in left:
+            os.kill(pid, signal.SIGSTOP)
+        assert all(map(alive, left))
+        pack.kill()
+        until(lambda: not any(map(alive, left)), "the end of both")
+    finally:
+        pack.kill()
+        pack.communicate()
+        parent.kill_all(left)
 
 
 def test_processes_are_killed_though_some_have_ended() -> None:

@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import psutil
 
 from storm.processes import alive
 
@@ -296,12 +298,17 @@ def secrets(planted: Sequence[str], folder: Path, allowed: Sequence[Path] = ()) 
 
 
 def processes(mark: str, folder: Path) -> dict[int, str]:
-    """Running processes that carry a mark in their environment, or a folder in their command line, by id."""
-    return {
-        one.pid: " ".join(words)
-        for one, words, variables in alive()
-        if mark in variables or f"{folder}/" in " ".join(words)
-    }
+    """Running processes that carry a mark in their environment, or a folder in their command line, by id.
+
+    Each with its state and its parent: one that is stopped cannot see that its parent has gone.
+    """
+    found = {}
+    for one, words, variables in alive():
+        line = " ".join(words)
+        if mark in variables or f"{folder}/" in line:
+            with suppress(psutil.Error):
+                found[one.pid] = f"{line} ({one.status()}, child of {one.ppid()})"
+    return found
 
 
 TRACEBACK = "Traceback (most recent call last)"
