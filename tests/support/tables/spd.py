@@ -43,5 +43,16 @@ REFUSED_BY_CONFIG: tuple[tuple[Config, dict[str, LevelValue], str], ...] = (
     (Config(iterable=True), {"num_workers": 4}, "sharded"),
     (Config(iterable=True), {"num_workers": 3}, "sharded"),
     (Config(microbatches=2), {}, "pgd_scope"),
+    (
+        Config(),
+        {
+            "cuda_graph": "on",
+            "metrics": "deferred",
+            "mask_checks": "off",
+            "amp": "fp16",
+            "pgd_inner": "detached",
+        },
+        "the host reads whether scaled gradients",
+    ),
     (Config(drop_last=False), {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}, "drop_last"),
 )

@@ -73,17 +73,6 @@ def test_rows_decode_together_as_they_do_alone() -> None:
     assert torch.equal(BatchDecoder(lm, -1, 8)(noisy, lengths)[0], BatchDecoder(lm, -1, 8)(x, lengths)[0])
 
 
-def test_every_arm_of_every_model_is_scored(start) -> None:
-    scores = start({"decode": "batched"}).evaluate(4)
-    assert [(score.model, score.arm) for score in scores] == [
-        (m, arm) for m in (0, 1) for arm in ("text", "latent", "token_budget", "no_context")
-    ]
-    text, latent, budget, floor = scores[:4]
-    assert floor.prompt_tokens < budget.prompt_tokens < text.prompt_tokens
-    assert latent.prompt_tokens < text.prompt_tokens
-    assert all(math.isfinite(score.nll) and score.top1 <= score.top5 for score in scores)
-
-
 def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     sizes = {"latents": 5, "answer_tokens": 7, "early_tokens": 2, "latent_width": 24, "max_bytes": 96}
     workload = run(start({"passes": "merged"}, **sizes, encoder_layers=2), 1)
