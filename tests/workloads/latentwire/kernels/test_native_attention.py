@@ -69,24 +69,6 @@ def assert_same(q: Tensor, kv: Tensor, rows: Packed) -> None:
         assert (ours.double() - exact).abs().max() <= bound * exact.abs().max().clamp(min=1)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "by_lanes", "given"),
-    [
-        (torch.float32, False, torch.float32),
-        (torch.float64, True, torch.float64),
-        (torch.bfloat16, True, torch.bfloat16),
-        (torch.bfloat16, False, torch.float32),
-        (torch.float16, True, torch.float32),
-    ],
-)
-def test_heads_are_given_in_a_type_that_a_kernel_here_takes(
-    dtype: torch.dtype, by_lanes: bool, given: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native_attention, "lanes", lambda: "kernel" if by_lanes else None)
-    monkeypatch.setattr(native_attention, "tiles", lambda: None)
-    assert native_attention._computed_in(OWN_HEAD, dtype) == given
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", HEAD_WIDTHS)
 def test_rows_attend_to_themselves(width: int, dtype: torch.dtype) -> None:

@@ -239,6 +239,11 @@ def saved(made: Any, folder: FilePath) -> FilePath:
     return folder
 
 
+def change(folder: FilePath, **fields: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
 def ours(folder: FilePath, shape: LMConfig | None = None) -> CausalLM:
     made = CausalLM(shape or read_shape(folder), torch.Generator().manual_seed(1))
     load_weights(made, folder)
@@ -389,14 +394,6 @@ def test_old_folders_say_the_same_in_two_fields(tmp_path) -> None:
     folder = saved(theirs, tmp_path)
     change(folder, rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 4.0})
     assert deviation(logits(ours(folder)), theirs) <= 1e-5
-
-
-# Refusals
-
-
-def change(folder: FilePath, **fields: Any) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
 
 
 # Tensors
