@@ -52,7 +52,10 @@ def textbook(q: Tensor, kv: Tensor, rows: Packed) -> Tensor:
 def both(q: Tensor, kv: Tensor, rows: Packed) -> list[tuple[Tensor, Tensor, Tensor]]:
     """(result, gradient of q, gradient of kv) of the kernel, and of the formula in double precision."""
     found = []
-    for attend, kind in ((lambda *given: attention(*given, HEADS), q.dtype), (textbook, torch.float64)):
+    for attend, kind in (
+        (lambda q, kv, rows: attention(q, kv, rows, HEADS), q.dtype),
+        (textbook, torch.float64),
+    ):
         mine, held = q.detach().to(kind).requires_grad_(), kv.detach().to(kind).requires_grad_()
         out = attend(mine, held, rows)
         generator = torch.Generator().manual_seed(1)
