@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from perfsweep.workloads.api import Levels, LevelValue, Toggle
+from perfsweep.workloads.api import Level, Levels, LevelValue, Toggle
 
 Reference = TypeVar("Reference")
+
+
+def choices(baseline: LevelValue, *others: LevelValue, **own: Any) -> tuple[Level, ...]:
+    """A baseline, and other levels that have all of `own` in common."""
+    return Level(baseline), *(Level(value, **own) for value in others)
 
 
 @dataclass(frozen=True)

@@ -64,3 +64,9 @@ def run(script: Script, iterations: int) -> Script:
     for _ in range(iterations):
         script.step(NullClock())
     return script
+
+
+def content(folder: Path) -> dict[str, str]:
+    """What the user's files hold, but for the script and what trials write."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "runs" not in file.parts]
+    return {str(file.relative_to(folder)): file.read_text() for file in files if file.name != "train.py"}

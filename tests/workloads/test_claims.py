@@ -91,6 +91,12 @@ def test_every_claim_has_what_rules_on_it(workload: str, claim: Claim) -> None:
         assert not isinstance(pieces, int) or not isinstance(whole, int) or whole % pieces == 0
 
 
+@pytest.mark.parametrize("workload", NAMES)
+def test_no_claim_is_made_twice(workload: str) -> None:
+    claims = registry.find(workload).claims
+    assert len({(one.section, one.text, one.kind, str(one.arms)) for one in claims}) == len(claims)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workload", NAMES)
 def test_obstacles_stand_on_the_device_they_are_named_for_and_nothing_is_refused_without_one(

@@ -10,30 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_workload import own_workload
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.workloads import native, registry, snapshot
 from perfsweep.workloads.snapshot import VARIABLE, Snapshot
 
-MODULE = """
-from dataclasses import dataclass
-from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
-from . import near
-import copied_far
-
-@dataclass
-class Config:
-    size: int = copied_far.SIZE
-
-class Own(Workload):
-    Config = Config
-    toggles = (Toggle("speed", (Level("slow"), Level("fast")), "go faster"),)
-    checks = (Check("x"),)
-    def setup(self, config, levels, context): ...
-    def step(self, clock): ...
-    def progress(self): return float(near.STEPS)
-    def evidence(self): return Evidence()
-"""
+MODULE = own_workload("from . import near\nimport copied_far", "copied_far.SIZE", "float(near.STEPS)")
 NAMES = ("copied_own", "copied_own.mine", "copied_own.near", "copied_far")
 
 

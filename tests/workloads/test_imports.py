@@ -8,28 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from own_workload import own_workload
 
 from perfsweep.workloads import registry
 from perfsweep.workloads.imports import folder_of, followed
-
-WORKLOAD = """
-from dataclasses import dataclass
-{line}
-from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
-
-@dataclass
-class Config:
-    size: int = 1
-
-class Own(Workload):
-    Config = Config
-    toggles = (Toggle("speed", (Level("slow"), Level("fast")), "go faster"),)
-    checks = (Check("x"),)
-    def setup(self, config, levels, context): ...
-    def step(self, clock): ...
-    def progress(self): return 1.0
-    def evidence(self): return Evidence()
-"""
 
 
 @pytest.fixture
@@ -46,7 +28,7 @@ def test_a_lone_module_owns_the_neighbours_it_imports_and_no_others(folder: Path
     (folder / "lone_layers.py").write_text("import lone_deeper\nx = 1\n")
     (folder / "lone_deeper.py").write_text("y = 1\n")
     (folder / "lone_stranger.py").write_text("")
-    (folder / "lone.py").write_text(WORKLOAD.format(line="import lone_layers"))
+    (folder / "lone.py").write_text(own_workload("import lone_layers"))
     names = names_of("lone:Own")
     assert {"lone.py", "lone_layers.py", "lone_deeper.py", "api.py", "toggles.py"} <= names
     assert "lone_stranger.py" not in names
@@ -70,7 +52,7 @@ def test_relative_absolute_and_wrapped_imports_of_a_package_are_followed(folder:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("")
     (folder / "parted/parts/layers.py").write_text("x = 1\n")
-    (folder / "parted/own/work.py").write_text(WORKLOAD.format(line=line))
+    (folder / "parted/own/work.py").write_text(own_workload(line))
     importlib.invalidate_caches()
     try:
         assert "layers.py" in names_of("parted.own.work:Own")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from own_workload import own_workload
 
 from perfsweep.workloads import registry
 from perfsweep.workloads.digits.workload import Digits
@@ -15,27 +16,6 @@ from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.registry import digest, find, from_outside, import_root, module_of, origin, sources
 
 ROOT = Path(__file__).parents[2]
-
-MODULE = """
-from dataclasses import dataclass
-from perfsweep.workloads.api import Check, Evidence, Level, Toggle, Workload
-from {helper} import *
-
-@dataclass
-class Config:
-    size: int = 1
-
-class Mine(Workload):
-    Config = Config
-    toggles = (Toggle("amp", (Level("off"), Level("on")), ""),)
-    checks = (Check("loss"),)
-    def setup(self, config, levels, context): ...
-    def step(self, clock): ...
-    def progress(self): return 0.0
-    def evidence(self): return Evidence()
-
-class Other: ...
-"""
 
 
 @pytest.fixture
@@ -59,11 +39,11 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def test_a_workload_of_ones_own_is_identified_by_its_files_and_where_it_stands(write, tmp_path) -> None:
     helper, unused = write("rgm_helper", "X = 1"), write("rgm_unused", "Y = 1")
-    file = write("rgm_mine", MODULE.format(helper="rgm_helper"))
-    cls = find("rgm_mine:Mine")
+    file = write("rgm_mine", own_workload("from rgm_helper import *"))
+    cls = find("rgm_mine:Own")
     assert set(from_outside(cls)) == {file, helper} and unused not in sources(cls)
     assert Path(registry.api.__file__) in sources(cls) and Path(registry.toggles.__file__) in sources(cls)
-    assert import_root(cls) == tmp_path and origin(cls) == f"{file}:Mine"
+    assert import_root(cls) == tmp_path and origin(cls) == f"{file}:Own"
 
 
 def test_the_modules_of_a_package_belong_together(write, tmp_path) -> None:
@@ -71,8 +51,8 @@ def test_the_modules_of_a_package_belong_together(write, tmp_path) -> None:
     kernel = tmp_path / "rgm_package" / "fast.cpp"
     kernel.write_text("")
     (tmp_path / "rgm_package" / "notes.txt").write_text("")
-    file = write("rgm_package/mine", MODULE.format(helper="os"))
-    cls = find("rgm_package.mine:Mine")
+    file = write("rgm_package/mine", own_workload())
+    cls = find("rgm_package.mine:Own")
     assert set(from_outside(cls)) == {init, beside, kernel, file}
     assert {path.name for path in sources(cls) if path.suffix == ".h"} >= {"lanes.h"}
     assert import_root(cls) == tmp_path
@@ -118,7 +98,7 @@ def test_a_digest_is_of_names_and_contents_wherever_files_lie(tmp_path: Path) ->
     ("name", "text", "error", "said"),
     [
         ("dgits", "", ConfigError, r"=dgits is unknown; did you mean digits\? choose from: command, digits"),
-        ("rgm_mine:Mne", None, ConfigError, "has no Mne; did you mean Mine.? its workloads are: "),
+        ("rgm_mine:Owm", None, ConfigError, "has no Owm; did you mean Own.? its workloads are: "),
         (
             "rgm_mine:X",
             "X = 1",
@@ -161,16 +141,16 @@ def test_a_digest_is_of_names_and_contents_wherever_files_lie(tmp_path: Path) ->
 def test_a_name_that_leads_to_no_workload_is_told_why(
     write, name: str, text: str | None, error: type[Exception], said: str
 ) -> None:
-    write("rgm_mine", MODULE.format(helper="os") if text is None else text)
+    write("rgm_mine", own_workload() if text is None else text)
     with pytest.raises(error, match=said):
         find(name)
 
 
 def test_a_folder_with_the_name_of_perfsweep_is_told_apart(write, tmp_path: Path) -> None:
-    write("perfsweep/mine", MODULE.format(helper="os"))
+    write("perfsweep/mine", own_workload())
     said = f"{tmp_path / 'perfsweep'} has the name of perfsweep, which is imported in its place; rename"
     with pytest.raises(ConfigError, match=re.escape(said)):
-        find("perfsweep.mine:Mine")
+        find("perfsweep.mine:Own")
 
 
 @pytest.mark.parametrize("name", ["conf", "workloads"])

@@ -62,11 +62,6 @@ SHARED: dict[str, set[object] | None] = {
     "ddp_weak": {"off", "on"},
 }
 
-# Levels that a workload adds to a shared toggle with names of its own.
-ADDED = {("spd", "gc"): {"oom_only"}}
-
-# Where the naive path of a workload starts from another level than the shared toggle does.
-STARTS = {("spd", "wandb_logging"): "each"}
 
 USED = [
     (workload, toggle) for workload, toggles in TABLES.items() for toggle in toggles if toggle.name in SHARED
@@ -105,20 +100,6 @@ def test_a_shared_toggle_has_the_level_names_everybody_knows(name: str) -> None:
 
 
 @pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
-def test_a_workload_uses_no_other_level_names_than_the_shared_ones(workload: str, toggle: Toggle) -> None:
-    known = SHARED[toggle.name]
-    if known is not None:
-        assert {level.value for level in toggle.levels} <= known | ADDED.get((workload, toggle.name), set())
-
-
-@pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
-def test_a_workload_starts_from_the_shared_baseline(workload: str, toggle: Toggle) -> None:
-    if SHARED[toggle.name] is not None:
-        expected = STARTS.get((workload, toggle.name), same_toggle(toggle).levels[0].value)
-        assert toggle.levels[0].value == expected
-
-
-@pytest.mark.parametrize("workload, toggle", USED, ids=USED_IDS)
 def test_a_shared_level_keeps_what_makes_it_what_it_is(workload: str, toggle: Toggle) -> None:
     """A workload may ask more, set bounds, loosen a class; not act elsewhere or by other variables."""
     definition = same_toggle(toggle)
@@ -131,15 +112,6 @@ def test_a_shared_level_keeps_what_makes_it_what_it_is(workload: str, toggle: To
         assert list(Parity).index(level.parity) >= list(Parity).index(meant.parity)
         for device in (CPU, CUDA):
             assert meant.unsupported(device) is None or level.unsupported(device) is not None
-
-
-@pytest.mark.parametrize("workload", TABLES)
-def test_compile_starts_off_and_follows_what_its_name_says(workload: str) -> None:
-    for toggle in TABLES[workload]:
-        if toggle.name in ("compile", "grad_checkpointing"):
-            assert toggle.levels[0].value == "off"
-        if toggle.name == "num_workers":
-            assert toggle.levels[0].value == 0
 
 
 def test_own_attributes_change_all_levels_but_the_baseline() -> None:

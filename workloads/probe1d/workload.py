@@ -22,7 +22,7 @@ from perfsweep.workloads.probe1d.counters import Counts
 from perfsweep.workloads.probe1d.data.npz import save_probes
 from perfsweep.workloads.probe1d.data.sources import load_data, place, requested_classes, sampled_classes
 from perfsweep.workloads.probe1d.maths.blocks import Reason
-from perfsweep.workloads.probe1d.maths.job import Job, Task, intercept_only_loss, summarise
+from perfsweep.workloads.probe1d.maths.job import Job, Task, explained, intercept_only_loss
 from perfsweep.workloads.probe1d.maths.prepared_rows import Prepared
 from perfsweep.workloads.probe1d.oracle import Objective
 from perfsweep.workloads.probe1d.variants import arm
@@ -144,8 +144,8 @@ class Probe1D(JobOfPasses, declaration.Probe1D, Workload):
         base = intercept_only_loss(held_out.constants.prior, held_out)
         train_prior = self.job.prepared.train.constants.prior if self.job.prepared else base
         base = intercept_only_loss(train_prior, held_out).cpu().numpy()
-        explained = summarise(results["loss"], results["loss_val"], base).explained
-        return {"explained_mean": float(explained.mean()), "explained_max": float(explained.max())}
+        share = explained(results["loss"], results["loss_val"], base)
+        return {"explained_mean": float(share.mean()), "explained_max": float(share.max())}
 
     def _minimum_file(self, objective: Objective) -> Path:
         """Where the minimum of this problem is kept between trials: data, grid and objective determine it."""

@@ -1,1 +1,1 @@
-"""Toggles and claims of the four field reports as declarations: the contract is tested on real tables."""
+"""Toggles of the four field reports: the contract is tested on real tables."""

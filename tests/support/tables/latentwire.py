@@ -1,37 +1,12 @@
-"""LatentWire's declarations, with combinations that must be refused."""
+"""LatentWire's toggles, with combinations that must be refused."""
 
 from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.latentwire.claims import CLAIMS
 from perfsweep.workloads.latentwire.config import LatentWireConfig as Config
-from perfsweep.workloads.latentwire.variants import BEST, PRESETS, TOGGLES
+from perfsweep.workloads.latentwire.variants import TOGGLES
 
-__all__ = [
-    "BEST",
-    "CHAIN",
-    "CLAIMS",
-    "FORBIDDEN",
-    "PRESETS",
-    "REFERENCES",
-    "REFUSED_BY_CONFIG",
-    "TOGGLES",
-    "Config",
-]
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "naive_batch8": {"micro_batch": 8, "attn": "sdpa"},
-}
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("k_loss", "batched"),
-    ("passes", "merged"),
-    ("logits", "slice"),
-    ("teacher", "slice"),
-    ("teacher", "slice_header"),
-    ("teacher", "cache_h"),
-)
+__all__ = ["FORBIDDEN", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"non_blocking": "on"}, "pin_memory"),

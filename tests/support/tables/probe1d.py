@@ -1,44 +1,12 @@
-"""Arms of Probe1D that the contract is tested on; its toggles and claims are the workload's own."""
+"""Probe1D's toggles, with combinations that must be refused."""
 
 from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.probe1d.claims import CLAIMS
 from perfsweep.workloads.probe1d.config import Probe1DConfig as Config
 from perfsweep.workloads.probe1d.variants import TOGGLES
 
-__all__ = ["BEST", "CHAIN", "CLAIMS", "FORBIDDEN", "REFERENCES", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "late": {"solver": "late"},
-    "fixed_stop": {"solver": "late", "consistent_stop": "scaled"},
-}
-
-BEST: dict[str, LevelValue] = {
-    "solver": "newton",
-    "slab_size": "all",
-    "active_set": "pair",
-    "no_sync_log": "on",
-    "label_free": "on",
-    "csc_layout": "on",
-    "compile": "on",
-    "warm_start": "on",
-    "qx_stat": "rms_free",
-    "confusion_search": "on",
-}
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("consistent_stop", "scaled"),
-    ("skip_zero_grad", "exact"),
-    ("cache_row_idx", "on"),
-    ("label_free", "on"),
-    ("csc_layout", "on"),
-    ("compile", "on"),
-    ("active_set", "pair"),
-    ("warm_start", "on"),
-    ("confusion_search", "on"),
-)
+__all__ = ["FORBIDDEN", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 
 _LATE_SORTED: dict[str, LevelValue] = {"solver": "late", "label_free": "on", "csc_layout": "on"}
 

@@ -1,24 +1,13 @@
-"""Arms of the prover that the contract is tested on; its toggles and claims are the workload's own."""
+"""The prover's toggles, with combinations that must be refused, and its best arms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.prover.claims import CLAIMS, SOURCE
 from perfsweep.workloads.prover.variants import FAST, TOGGLES
 
-__all__ = [
-    "BEST",
-    "CHAIN",
-    "CLAIMS",
-    "FORBIDDEN",
-    "PRESETS",
-    "REFERENCES",
-    "REFUSED_BY_CONFIG",
-    "SOURCE",
-    "TOGGLES",
-]
+__all__ = ["BEST", "FORBIDDEN", "PRESETS", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 
 
 @dataclass
@@ -36,8 +25,6 @@ class Config:
         """Of a term or predicate."""
         return max(self.constants + 2 * self.atoms, self.predicates + 3)
 
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {"naive": {}, "naive_best_slab": {"slab_size": 16}}
 
 BEST: dict[str, LevelValue] = {
     **FAST,
@@ -60,7 +47,6 @@ PRESETS: dict[str, dict[str, LevelValue]] = {
     "gpu": {**BEST, "slab_size": 4096, "expand_kernel": "triton", "tf32": "on"},
 }
 
-CHAIN: tuple[tuple[str, LevelValue], ...] = ()
 
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     ({"slab_size": "auto"}, "slab_search"),

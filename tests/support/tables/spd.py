@@ -1,30 +1,13 @@
-"""Toggles and claims of SPD as its workload declares them, with what the reports mean by them."""
+"""SPD's toggles, with combinations that must be refused, and the levels of a gathered training."""
 
 from __future__ import annotations
 
 from perfsweep.workloads.api import LevelValue
-from perfsweep.workloads.spd.claims import CLAIMS, QUICK_START
+from perfsweep.workloads.spd.claims import QUICK_START
 from perfsweep.workloads.spd.config import SpdConfig as Config
 from perfsweep.workloads.spd.variants import TOGGLES
 
-__all__ = [
-    "BEST",
-    "CHAIN",
-    "CLAIMS",
-    "FAST",
-    "FORBIDDEN",
-    "PRESETS",
-    "REFERENCES",
-    "REFUSED_BY_CONFIG",
-    "TOGGLES",
-    "Config",
-]
-
-REFERENCES: dict[str, dict[str, LevelValue]] = {
-    "naive": {},
-    "naive_tf32": {"tf32": "on"},
-    "naive_bf16_compiled": {"amp": "bf16", "patching": "wrapper", "compile": "full"},
-}
+__all__ = ["FAST", "FORBIDDEN", "REFUSED_BY_CONFIG", "TOGGLES", "Config"]
 
 FAST: dict[str, LevelValue] = {
     "patching": "wrapper",
@@ -36,41 +19,6 @@ FAST: dict[str, LevelValue] = {
 }
 """What a gathered training has of any network, also of a user's own."""
 
-EXACT: dict[str, LevelValue] = {
-    "patching": "wrapper",
-    "prefix_reuse": "on",
-    "delta": "folded",
-    "stack_modules": "stacked",
-    "pgd_inner": "detached",
-    "pgd_layerwise": "single",
-    "checkpoint": "async",
-    "wandb_logging": "buffered",
-    "gc": "rarely",
-    "free_early": "on",
-    "metrics": "deferred",
-    "mask_checks": "off",
-    "target_softmax": "cached",
-    "optimizer": "fused",
-    "fused_target_ops": "on",
-    "loader": "memmap_batched",
-}
-
-BEST: dict[str, LevelValue] = {**EXACT, "compile": "full"}
-
-PRESETS: dict[str, dict[str, LevelValue]] = {
-    "exact": EXACT,
-    "gpu": {**BEST, "amp": "bf16", "cuda_graph": "on", "loader": "gpu_resident"},
-}
-
-CHAIN: tuple[tuple[str, LevelValue], ...] = (
-    ("patching", "wrapper"),
-    ("delta", "folded"),
-    ("target_softmax", "cached"),
-    ("pgd_inner", "detached"),
-    ("prefix_reuse", "on"),
-    ("compile", "full"),
-    ("optimizer", "fused"),
-)
 
 FORBIDDEN: tuple[tuple[dict[str, LevelValue], str], ...] = (
     *(({"compile": scope}, "patching") for scope in ("target", "breaks", "masked_pass", "full")),
@@ -95,5 +43,16 @@ REFUSED_BY_CONFIG: tuple[tuple[Config, dict[str, LevelValue], str], ...] = (
     (Config(iterable=True), {"num_workers": 4}, "sharded"),
     (Config(iterable=True), {"num_workers": 3}, "sharded"),
     (Config(microbatches=2), {}, "pgd_scope"),
+    (
+        Config(),
+        {
+            "cuda_graph": "on",
+            "metrics": "deferred",
+            "mask_checks": "off",
+            "amp": "fp16",
+            "pgd_inner": "detached",
+        },
+        "the host reads whether scaled gradients",
+    ),
     (Config(drop_last=False), {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}, "drop_last"),
 )

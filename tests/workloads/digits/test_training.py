@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from pathlib import Path
 
-import pytest
 import torch
-from tiers import longer
 
 from perfsweep.workloads.training import checkpoints
 from perfsweep.workloads.training.checkpoints import AsyncWriter
-from perfsweep.workloads.training.garbage_collection import FREEZE_AT
 
 SMALL = {"width": 4}
 
@@ -44,14 +40,6 @@ def test_five_epochs_of_the_default_training_classify_nine_of_ten_held_out_digit
     assert workload.numbers()["accuracy"] > 0.9 > 0.3 > chance
 
 
-def test_one_iteration_trains_on_one_batch_in_one_piece(start, run) -> None:
-    workload = start(config=SMALL)
-    run(workload, 3)
-    counters = workload.counters()
-    assert (counters["iterations"], counters["examples"], counters["micro_steps"]) == (3, 384, 3)
-    assert workload.progress() == 384
-
-
 def test_the_naive_path_updates_parameters_and_decodes_rows_one_by_one_in_float32(operations_of) -> None:
     per_tensor = []
     for depth in (1, 3):
@@ -66,14 +54,6 @@ def test_the_naive_path_updates_parameters_and_decodes_rows_one_by_one_in_float3
     assert per_tensor == [8, 16]
 
 
-def test_the_naive_path_saves_evaluates_and_collects_once_in_every_period(start, run) -> None:
-    workload = start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1})
-    run(workload, 11 * 3)
-    counters = workload.counters()
-    assert [counters[name] for name in ("evaluations", "gc_runs", "checkpoint_writes")] == [3] * 3
-    assert counters["background_saves"] == 0
-
-
 def test_phases_are_marked_in_order_and_never_nested(start) -> None:
     workload, clock = (
         start(config={"width": 4, "eval_every": 1, "checkpoint_every": 1}, micro_batch=64),
@@ -83,18 +63,6 @@ def test_phases_are_marked_in_order_and_never_nested(start) -> None:
         workload.step(clock)
     usual = ["data", "optimizer", "forward", "backward", "forward", "backward", "optimizer"]
     assert clock.entered == usual * 11 + ["evaluate", "gc", "checkpoint"]
-
-
-@pytest.mark.parametrize("stop", [6, 11])  # within an epoch, at its end
-@pytest.mark.parametrize("levels", [{}, *longer({"amp": "bf16", "optimizer": "fused", "num_workers": 2})])
-def test_a_resumed_training_is_bit_identical_to_an_uninterrupted_one(start, run, stop: int, levels) -> None:
-    whole, before, after = (start(config=SMALL, kind="evidence", **levels) for _ in range(3))
-    run(whole, 20)
-    run(before, stop)
-    after.load_state_dict(before.state_dict())
-    run(after, 20 - stop)
-    assert torch.equal(whole.evidence().tensors["parameters"], after.evidence().tensors["parameters"])
-    assert after.progress() == (20 - stop) * 128
 
 
 def test_different_seeds_train_differently_and_equal_ones_bit_for_bit(evidence_of) -> None:
@@ -122,14 +90,6 @@ def test_the_evidence_is_measured_at_the_initial_and_at_the_last_parameters(star
     assert not torch.equal(at_start["probe_logits"], at_end["probe_logits"])
     assert not torch.equal(at_start["parameters"], at_end["parameters"])
     assert len(at_end["losses"]) == 5
-
-
-def test_frozen_objects_are_exempt_from_collections_until_close(start, run) -> None:
-    workload, alive = start(config=SMALL, gc="frozen"), ["followed by the collector"]
-    run(workload, FREEZE_AT)
-    assert not any(each is alive for each in gc.get_objects())
-    workload.close()
-    assert any(each is alive for each in gc.get_objects())
 
 
 def test_a_writer_that_does_not_copy_is_caught_by_the_evidence(start, run, monkeypatch) -> None:

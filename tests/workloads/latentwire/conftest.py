@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from added import distance, learn
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Context, Device, Evidence, LevelValue, NullClock
@@ -154,10 +154,17 @@ def run() -> Callable[[LatentWire, int], LatentWire]:
 
 @pytest.fixture
 def evidence_of(start: Callable[..., LatentWire]) -> Callable[..., Evidence]:
-    """What some steps have computed, in float64: ``evidence_of({"logits": "slice"}, steps=2)``."""
+    """What some steps have computed, in float64: ``evidence_of({"logits": "slice"}, steps=2)``.
 
-    def compute(levels: Mapping[str, Any] | None = None, steps: int = 2, **more: Any) -> Evidence:
-        return iterate(start(levels, kind="evidence", **{"dtype": "float64", **more}), steps).evidence()
+    With `learned` additions to the models are not zero any more.
+    """
+
+    def compute(
+        levels: Mapping[str, Any] | None = None, steps: int = 2, learned: bool = False, **more: Any
+    ) -> Evidence:
+        made = start(levels, **{"dtype": "float64", **more})
+        (learn(made) if learned else made).prepare_evidence()
+        return iterate(made, steps).evidence()
 
     return compute
 
@@ -180,10 +187,6 @@ def reference_of(
         return _references[key]
 
     return look_up
-
-
-def distance(arm: Tensor, reference: Tensor) -> float:
-    return ((arm.double() - reference.double()).norm() / reference.double().norm()).item()
 
 
 @pytest.fixture

@@ -51,6 +51,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda at: (at / "model.safetensors").write_bytes(b"no tensors"),
         r"model\.safetensors cannot be read",
     ),
+    "two files without an index": (
+        lambda at: (
+            [(at / f"{name}.safetensors").hardlink_to(at / "model.safetensors") for name in "ab"]
+            and (at / "model.safetensors").unlink()
+        ),
+        r"2 \*\.safetensors files and no model\.safetensors\.index\.json",
+    ),
+    "a bias more": (
+        lambda at: weights_of(at, **{"model.layers.0.self_attn.o_proj.bias": torch.zeros(32)}),
+        "o_proj.bias has no place in the model",
+    ),
     "a tensor less": (lambda at: weights_of(at, **{"model.norm.weight": None}), "norm.weight is missing"),
     "a tensor more": (lambda at: weights_of(at, odd=torch.zeros(2)), "odd has no place in the model"),
     "integers": (

@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from declared import described, faults, lines
-from tables.latentwire import FORBIDDEN
 
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict
-from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device, Evidence, Parity
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire import variants
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.declaration import CHECKS
 from perfsweep.workloads.latentwire.variants import FAST_EXACT, TOGGLES, encoding, fused_attention, loading
-
-GPU = Device("cuda", 1, "H200", 140 * 2**30, (9, 0), compiler=True)
 
 TWO_STEPS = json.loads(Path(__file__).with_name("two_steps.json").read_text())
 """Counts of each arm's two steps, zeros left out, losses, and the norm of what is trained after them."""
@@ -88,15 +83,19 @@ def test_another_choice_is_excused_where_the_runner_up_was_close(arm, close, ver
     assert (found.verdict is ParityVerdict.DIFFERENT) == (verdict is ParityVerdict.DIFFERENT), found
 
 
-@pytest.mark.parametrize(("levels", "word"), FORBIDDEN, ids=str)
-def test_a_level_without_what_it_needs_or_with_what_it_cannot_have_is_refused(levels, word: str) -> None:
-    with pytest.raises(ConfigError, match=rf"\b{word}\b"):
-        Space(TOGGLES, LatentWireConfig(), GPU).legal(levels)
-
-
 def test_every_level_has_a_witness_and_bounds_and_no_declaration_imports_torch() -> None:
     assert faults(TOGGLES, variants) == []
     assert {one.toggle.name for one in loading.VARIANTS} <= {toggle.name for toggle in TOGGLES}
+
+
+def test_layers_are_split_over_several_gpus_and_ranks_have_a_host_or_several_gpus() -> None:
+    (toggle,) = (one for one in TOGGLES if one.name == "parallel")
+    devices = (Device(), Device("cuda", 1), Device("cuda", 4))
+    acts = {
+        one.value: tuple(one.unsupported(device) is None for device in devices) for one in toggle.levels[1:]
+    }
+    ranks = dict.fromkeys(("ddp", "model_per_gpu", "fsdp"), (True, False, True))
+    assert acts == {"layer_split": (False, False, True), **ranks}
 
 
 def test_levels_are_exact_unless_a_configuration_rounds_or_draws_otherwise() -> None:

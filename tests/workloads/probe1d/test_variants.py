@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tiers import tiered
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d import variants
 from perfsweep.workloads.probe1d.config import Probe1DConfig
 from perfsweep.workloads.probe1d.reference import Reference
@@ -100,39 +98,8 @@ def test_freezing_finds_nothing_to_freeze_once_zero_gradients_are_skipped(solve)
     assert both.counters()["frozen_pairs"] == 0
 
 
-@pytest.mark.parametrize(
-    ("levels", "names"),
-    [
-        ({"active_set": "pair", "csc_layout": "off"}, ("active_set", "csc_layout")),
-        ({"csc_layout": "on", "label_free": "off"}, ("csc_layout", "label_free")),
-        ({"solver": "newton", "skip_zero_grad": "exact"}, ("skip_zero_grad", "solver")),
-        ({"solver": "newton", "consistent_stop": "mismatch"}, ("consistent_stop", "solver")),
-        ({"confusion_search": "on", "csc_layout": "off"}, ("confusion_search", "csc_layout")),
-        ({"fused_kernel": "on", "compile": "on"}, ("fused_kernel", "compile")),
-    ],
-)
-def test_an_illegal_combination_is_refused_naming_both_leaves(levels, names):
-    with pytest.raises(ConfigError) as refusal:
-        SPACE.legal(levels)
-    assert all(name in str(refusal.value) for name in names)
-
-
 def test_every_level_has_a_witness_and_bounds_and_no_declaration_imports_torch():
     assert faults(Probe1D.toggles, variants, ("consistent_stop=mismatch", "caching_allocator=off")) == []
-
-
-def test_any_number_of_failures_is_judged_and_refused_as_three_are():
-    toggle = SPACE.toggle("freeze_failed")
-    assert toggle.level(5) == dataclasses.replace(toggle.level(3), value=5)
-    for failures in (-1, 1001):
-        with pytest.raises(ConfigError, match="freeze_failed"):
-            SPACE.legal({"freeze_failed": failures})
-
-
-@pytest.mark.parametrize("size", [0, -3, 2.5])
-def test_a_slab_size_that_is_no_positive_number_is_refused(size):
-    with pytest.raises(ConfigError, match="slab_size"):
-        SPACE.legal({"slab_size": size})
 
 
 DECLARED = """

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.data.corruption import Corruptor, Source
@@ -192,39 +191,6 @@ def test_walks_of_every_arm_are_the_oracles(knowledge, walked, monkeypatch, name
         assert total == {**every, "slabs": 1, "padded_rows": 0}
 
 
-WITNESSES = {
-    1e-4: "slab_size=512:slabs slab_size=auto:probe_steps pad_to_slab=done_row:padded_rows"
-    " slab_search=ladder:probe_steps skip_done=where_mask:masked_rows skip_done=compact:row_steps"
-    " refill=queue:refilled compile=default:compiled_graphs compile=reduce_overhead:cudagraph_recordings"
-    " compile=max_autotune:compiled_graphs policy_rows=row_budget:states_padded"
-    " policy_rows=ragged:states_padded obs_reuse=on:states_evaluated const_states=on:states_evaluated"
-    " forced_skip=on:states_wanted fold=on:policy_macs dedup=step:states_evaluated"
-    " dedup=global:states_evaluated expand_kernel=triton:kernel_rows expand_kernel=native:kernel_rows"
-    " select_kernel=native:selected_rows fused_trunk=on:fused_rows",
-    0.0: "corruptions=all:corruption_batches corruptions=stream:corruption_batches fact_index=csr:fact_pairs"
-    " pack_width=tight:bytes_packed rule_pairs=exact:rule_pairs rule_pairs=ragged:rule_pairs"
-    " index_dtype=int32:bytes_packed index_dtype=int16:bytes_packed compaction=scan:sorts",
-    None: "warmup=exact:warmup_rows early_exit_all=sync:steps early_exit_all=every_k:steps"
-    " early_exit_all=async_lag1:steps compile_cache=shared:cache_hits",
-}
-"""By how far the level may move log-probabilities: sums in another order, integers alone, nothing."""
-
-
-def test_each_level_has_its_witness_and_no_wider_bounds_than_what_it_changes() -> None:
-    exact, rounded = defaultdict(list), {}
-    for toggle, level in ((one, level) for one in TOGGLES for level in one.levels[1:]):
-        if level.parity is Parity.EXACT:
-            exact[level.bounds.get("log_prob")].append(f"{toggle.name}={level.value}:{level.witness}")
-        else:
-            rounded[f"{toggle.name}:{level.witness}"] = {*level.bounds.items()}
-    assert {bound: " ".join(names) for bound, names in exact.items()} == WITNESSES
-    turned = {(name, float("inf")) for name in ("success", "depth", "actions", "rank", "mrr", "hits*")}
-    assert rounded == {
-        "screen16:states_rescored": {("log_prob", 0.01)},
-        "tf32:tf32_products": {("log_prob", 0.01), *turned},
-    }
-
-
 def test_an_arm_reserves_what_its_data_may_need(kb, knowledge) -> None:
     assert made(kb, dedup="global").values.room == 2**17
     assert made(knowledge("p(a,b)", "p(X,Y) <- p(Y,X)")).slots == 26
@@ -269,30 +235,3 @@ def test_int16_is_refused_from_the_first_id_on_that_it_cannot_hold() -> None:
     assert refused(SimpleNamespace(largest_id=2**15 - 1), {}) is None
     said = "ids reach 32768, and int16 ends at 32767: use index_dtype=int32"
     assert refused(SimpleNamespace(largest_id=2**15), {}) == said
-
-
-EXCLUDED = {
-    ("compile", "max_autotune"): "rule_pairs=ragged policy_rows=ragged dedup=step dedup=global screen16=on"
-    " expand_kernel=native select_kernel=native fused_trunk=on",
-    ("slab_size", "all"): "pad_to_slab=done_row warmup=exact slab_search=ladder refill=queue",
-    ("slab_size", 64): "slab_search=ladder",
-    ("skip_done", "compact"): "refill=queue",
-    ("policy_rows", "padded"): "forced_skip=on select_kernel=native",
-    ("policy_rows", "row_budget"): "screen16=on select_kernel=native",
-    ("tf32", "on"): "screen16=on",
-}
-"""Levels that a level excludes."""
-
-
-@pytest.mark.parametrize(("toggle", "value"), EXCLUDED)
-def test_levels_that_exclude_each_other_are_refused(toggle: str, value: str | int) -> None:
-    refused = []
-    for other in TOGGLES:
-        for level in other.levels[1:] if other.name != toggle else ():
-            if level.unsupported(Device(compiler=True)) is None:
-                try:
-                    SPACE.closure({toggle: value, other.name: level.value})
-                except ConfigError as refusal:
-                    assert toggle in str(refusal) and other.name in str(refusal)
-                    refused.append(f"{other.name}={level.value}")
-    assert " ".join(refused) == EXCLUDED[toggle, value]

@@ -12,7 +12,7 @@ from tables.prover import BEST
 from perfsweep.pipelines.parity.deviations import judge
 from perfsweep.pipelines.parity.results import ParityVerdict, loosest
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Device, Parity
+from perfsweep.workloads.api import Device
 from perfsweep.workloads.prover import oracle
 from perfsweep.workloads.prover.config import ProverConfig
 from perfsweep.workloads.prover.maths.episodes import ranked
@@ -57,30 +57,6 @@ def verdict(reference, arm, levels, against):
     ]
     parity, bounds = loosest(different, Prover.checks)
     return judge(reference, arm, Prover.checks, parity, bounds)
-
-
-def here(level):
-    return level.unsupported(HERE) is None
-
-
-ALONE = [
-    pytest.param(toggle.name, level.value, id=f"{toggle.name}={level.value}")
-    for toggle in Prover.toggles
-    for level in toggle.levels[1:]
-    if here(level) and toggle.name not in ("compile", "compile_cache")
-]
-
-
-@pytest.mark.parametrize(("name", "value"), ALONE)
-def test_a_toggle_alone_chooses_what_the_naive_path_chooses(evidence, name, value):
-    naive, arm = SPACE.complete({}), SPACE.closure({name: value})
-    if name == "pad_to_slab":
-        arm = {**arm, "slab_size": 8}  # rows that pad a slab cost as much as candidates
-    found = verdict(evidence({}), evidence(arm), arm, naive)
-    assert found.verdict in (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE), found.reason
-    if SPACE.toggle(name).level(value).parity is Parity.EXACT or name == "screen16":
-        for check in CHOICES:
-            assert np.array_equal(evidence({}).tensors[check], evidence(arm).tensors[check]), check
 
 
 @pytest.mark.parametrize("name", TORCH_BEST)

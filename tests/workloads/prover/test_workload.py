@@ -8,7 +8,6 @@ from phase_times import PhaseTimes
 from tables.prover import BEST
 
 from perfsweep.pipelines.trial.failures import is_oom
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.prover import evidence
 from perfsweep.workloads.prover.variants.policy_rows import BUDGET_PER_ROW
 
@@ -129,20 +128,6 @@ def test_the_naive_path_does_the_naive_work(naive):
     assert (counted["jobs"], counted["warmup_rows"], counted["steps"]) == (1, 2, 20)
 
 
-def test_ranks_are_kept_of_a_job_that_has_ended(set_up, run_to_end, tmp_path):
-    workload = set_up(NATIVE, queries=2, corruptions=3)
-    (tmp_path / "kept").mkdir()
-    with pytest.raises(ConfigError, match=r"^keep: the job has not ended, .*; step until done\(\)$"):
-        workload.keep(tmp_path / "kept")
-    assert (workload.numbers(), workload.evidence().numbers) == ({}, {})
-    run_to_end(workload).keep(tmp_path / "kept")
-    assert {path.name for path in (tmp_path / "kept").iterdir()} == {"ranks.npz", "metrics.json", "policy.pt"}
-    with pytest.raises(
-        ConfigError, match=r"nowhere: cannot be written: No such file .*; choose another folder$"
-    ):
-        workload.keep(tmp_path / "nowhere")
-
-
 def test_screening_that_is_too_coarse_fails_its_certificate(solve, monkeypatch):
     monkeypatch.setattr("perfsweep.workloads.prover.variants.screening.DELTA", 1e-4)
     workload = solve({**NATIVE, "screen16": "on"})
@@ -188,14 +173,6 @@ def test_a_clock_that_does_not_tell_leaves_out_the_ratio_that_it_times(solve, mo
     assert "varied_over_short" not in solve(NATIVE).evidence().numbers
     monkeypatch.undo()
     assert solve(NATIVE).evidence().numbers["varied_over_short"] > 0
-
-
-def test_queries_without_a_corruption_leave_nothing_to_rank(solve, tmp_path):
-    texts = ("f(ann,bob).", "h(ann,bob).", "r:1:f(x,y) -> h(x,y)", "men bob\nwomen ann")
-    for name, text in zip(("train", "test", "rules", "domain2constants"), texts, strict=True):
-        (tmp_path / f"{name}.txt").write_text(text)
-    with pytest.raises(ConfigError, match="modes=both: no query has a valid corruption"):
-        solve({}, data=str(tmp_path))
 
 
 def test_memory_of_a_streamed_queue_does_not_grow_with_the_queries(set_up, run_to_end):

@@ -47,3 +47,15 @@ def write(tmp_path: Path) -> Write:
         return file
 
     return written
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder with files, a folder and links."""
+    folder = tmp_path / "mine"
+    (folder / "full").mkdir(parents=True)
+    (folder / "there.txt").write_text("mine")
+    (folder / "full/inner.txt").write_text("mine")
+    (folder / "full/latest").symlink_to("inner.txt")
+    (folder / "linked").symlink_to(folder / "full")
+    return folder

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
+from loops import ATTENTION
 from script_levels import driven
 
 from perfsweep.workloads.api import NullClock
@@ -39,3 +41,17 @@ while True:
 
         assert __main__.inside is torch.bfloat16
         workload.step(NullClock())
+
+
+@pytest.mark.workloads
+def test_the_process_is_left_as_it_was(tmp_path: Path) -> None:
+    torch.optim.AdamW([torch.zeros(1)])  # torch hooks a class's step at its first optimizer
+    owners = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, torch.optim.AdamW, torch.nn.utils)
+    before = [dict(vars(owner)) for owner in owners]
+    settings = torch.get_num_threads(), torch.backends.cuda.flash_sdp_enabled()
+    with driven(
+        ATTENTION, tmp_path, 2, amp="fp16", threads=3, sdpa="math", optimizer="fused", zero_grad="zero"
+    ):
+        assert torch.get_num_threads() == 3
+    assert [dict(vars(owner)) for owner in owners] == before
+    assert settings == (torch.get_num_threads(), torch.backends.cuda.flash_sdp_enabled())

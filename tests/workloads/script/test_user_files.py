@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from loops import LOOP
-from scripted import run, started
+from scripted import content, run, started
 
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import user_files
@@ -25,26 +25,9 @@ WRITES = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "mine"
-    (folder / "full").mkdir(parents=True)
-    (folder / "there.txt").write_text("mine")
-    (folder / "full/inner.txt").write_text("mine")
-    (folder / "linked").symlink_to(folder / "full")
-    return folder
-
-
-def content(folder: Path) -> dict[str, str]:
-    files = [file for file in folder.rglob("*") if file.is_file() and "runs" not in file.parts]
-    return {str(file.relative_to(folder)): file.read_text() for file in files}
-
-
 @pytest.mark.parametrize("how", WRITES)
 def test_it_is_refused_with_file_line_and_remedy(folder: Path, how: str) -> None:
-    text = f"HERE = {str(folder)!r}\n{WRITES[how]}\n{LOOP}"
-    (folder / "train.py").write_text(text)
-    before = content(folder)
+    text, before = f"HERE = {str(folder)!r}\n{WRITES[how]}\n{LOOP}", content(folder)
     remedy = r"train.py:2 wants to .*\{scratch\}.*workload.writes=allow"
     with pytest.raises(ConfigError, match=remedy), started(folder, text, writes="refuse"):
         pass
@@ -89,11 +72,11 @@ def test_the_trial_itself_may_write_between_marks_and_afterwards(folder: Path) -
     assert (folder / "ours.txt").write_text("x")
 
 
-@pytest.mark.parametrize(("most", "told"), [(4, ["full/late.txt"]), (3, [])])
+@pytest.mark.parametrize(("most", "told"), [(5, ["full/late.txt"]), (4, [])])
 def test_what_became_of_writes_is_told_by_four_names_and_what_lies_there_all_the_same(
     folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, told: list[str]
 ) -> None:
-    monkeypatch.setattr(user_files, "MOST_LOOKED_AT", most)  # two files above, two below
+    monkeypatch.setattr(user_files, "MOST_LOOKED_AT", most)  # two files above, three below
     with started(folder, f"for n in range(6): open(f'full/{{n}}.txt', 'w')\n{LOOP}") as script:
         (folder / "full/late.txt").write_text("written by native code")
         first = ", ".join(f"full/{number}.txt (train.py:1)" for number in range(4))

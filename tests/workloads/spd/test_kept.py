@@ -68,13 +68,6 @@ def test_the_files_hold_the_decomposition_and_say_what_it_is(kept) -> None:
     assert torch.equal(upstream["target_model.out.weight"], workload._given.module.out.weight)
 
 
-def test_the_safetensors_library_reads_them(kept) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
-    workload, folder = kept
-    found = safetensors.load_file(folder / "decomposition.safetensors")
-    assert all(torch.equal(found[name], value) for name, value in values(workload).items())
-
-
 def test_a_training_goes_on_from_what_was_kept_to_the_bit(kept, start, run, network, tokens) -> None:
     workload, folder = kept
     config = {**OWN, "resume": str(folder / "checkpoint.pt")}

@@ -7,33 +7,10 @@ from typing import Any
 import pytest
 from declared import described, faults, lines
 
-from perfsweep.pipelines.plan.arms import Space
-from perfsweep.workloads.api import Device, Parity
-from perfsweep.workloads.errors import ConfigError
+from perfsweep.workloads.api import Parity
 from perfsweep.workloads.spd import variants
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.variants import TOGGLES, arm, cuda_graph, host_work, masking, updating
-
-OWN = {"target": "tests:Network", "tokens_path": "t.npy", "modules": ["a"], "components": 3}
-GRAPH = {"cuda_graph": "on", "metrics": "deferred", "mask_checks": "off"}
-
-
-@pytest.mark.parametrize(
-    ("config", "levels", "said"),
-    [
-        (OWN, {"fused_target_ops": "on"}, "fused_target_ops=on"),
-        (OWN, {"prefix_reuse": "on", "patching": "wrapper"}, "prefix_reuse=on"),
-        ({"drop_last": False}, GRAPH, "a graph has one batch size"),
-        ({}, {**GRAPH, "amp": "fp16", "pgd_inner": "detached"}, "the host reads whether scaled gradients"),
-        ({"microbatches": 2}, {"micro_batch": "loop"}, "cannot share adversarial sources"),
-    ],
-)
-def test_a_level_that_cannot_act_on_a_configuration_is_refused(
-    config: dict[str, Any], levels: dict[str, Any], said: str
-) -> None:
-    made = SpdConfig(**config)
-    with pytest.raises(ConfigError, match=said):
-        Space(TOGGLES, made, Device()).legal(Space(TOGGLES, made, Device()).closure(levels))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny import INPUTS, Train
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -145,13 +145,11 @@ def test_a_compiled_model_is_compiled_once_and_computes_the_same(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_compiled_code_must_be_one_graph_where_a_training_says_so(
-    start: Start, monkeypatch: pytest.MonkeyPatch, whole: bool
+    train: Train, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(torch, "compile", lambda model, fullgraph, **how: asked.append(fullgraph))
-    build = Small.build
-    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), "fullgraph": whole}))
-    start(kind="timing", compile="default")
+    train({"fullgraph": whole}, compile="default")
     assert asked == [whole]
 
 
@@ -209,12 +207,10 @@ def test_settings_of_the_process_are_put_back(start: Start) -> None:
     ],
 )
 def test_a_level_that_acts_on_a_missing_part_is_refused(
-    start: Start, monkeypatch: pytest.MonkeyPatch, toggle: str, level: str, part: str
+    train: Train, toggle: str, level: str, part: str
 ) -> None:
-    build = Small.build
-    monkeypatch.setattr(Small, "build", lambda *args: Parts(**{**vars(build(*args)), part: 0}))
     with pytest.raises(ConfigError, match=rf"{toggle}={level} .*Parts\({part}=\.\.\.\)"):
-        start(**{toggle: level})
+        train(**{toggle: level})
 
 
 def test_a_training_without_batch_size_or_build_is_refused_when_its_class_is_made() -> None:
@@ -244,13 +240,6 @@ def test_unknown_shared_toggles_are_refused(names: Any, own: Any, message: str) 
         shared_toggles(*names, **own)
 
 
-def test_rows_may_be_single_tensors(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = Small.build
-
-    def autoencoder(self: Small, *args: Any) -> Parts:
-        parts = build(self, *args)
-        alone = [row for row, _ in parts.data]  # type: ignore[attr-defined]
-        return Parts(**{**vars(parts), "data": alone, "loss": lambda model, x: (model(x) ** 2).mean()})
-
-    monkeypatch.setattr(Small, "build", autoencoder)
-    assert Counter(start(steps=2).counts)["examples"] == 48
+def test_rows_may_be_single_tensors(train: Train) -> None:
+    alone = {"data": list(INPUTS), "loss": lambda model, x: model(x).square().mean()}
+    assert train(alone, steps=2).progress() == 48

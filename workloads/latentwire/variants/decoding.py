@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.api import Toggle
 from perfsweep.workloads.latentwire.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from perfsweep.workloads.latentwire.maths.greedy_decoding import Decoder
@@ -27,7 +27,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "decode",
-            (Level("per_row"), Level("batched", witness="decode_calls")),
+            choices("per_row", "batched", witness="decode_calls"),
             "greedy answers row by row, or together",
         ),
         {"batched": DecodedTogether},

@@ -11,7 +11,7 @@ from perfsweep.workloads.api import Baseline, Device, Level, Levels, Toggle
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.latentwire.variants.gradients import random_states, restore
 from perfsweep.workloads.latentwire.variants.part import REDUCED, Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -245,7 +245,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "oom",
-            (Level("die"), Level("backoff", witness="retries")),
+            choices("die", "backoff", witness="retries"),
             "halve the piece when memory runs out",
             "Risks",
         ),

@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Level, Levels, Parity, Toggle
+from perfsweep.workloads.api import Levels, Parity, Toggle
 from perfsweep.workloads.latentwire.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +70,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "encoder_trim",
-            (Level("full_512"), Level("batch_max", witness="encoder_positions")),
+            choices("full_512", "batch_max", witness="encoder_positions"),
             "encode all bytes, or as many as the longest row has",
             "Architecture 3",
         ),
@@ -79,14 +79,12 @@ VARIANTS = (
     Variant(
         Toggle(
             "encoder_attn",
-            (
-                Level("sdpa"),
-                Level(
-                    "native",
-                    unsupported=shared.needs_host_compiler,
-                    loosened=_other_dropout,
-                    witness="encoder_kernels",
-                ),
+            choices(
+                "sdpa",
+                "native",
+                unsupported=shared.needs_host_compiler,
+                loosened=_other_dropout,
+                witness="encoder_kernels",
             ),
             "the encoder by PyTorch's kernels over padded rows, or by one for its narrow heads over rows"
             " without padding",
@@ -97,13 +95,11 @@ VARIANTS = (
     Variant(
         Toggle(
             "answer_trim",
-            (
-                Level("full"),
-                Level(
-                    "batch_max",
-                    conflicts={"compile": ("block", "reduce_overhead")},
-                    witness="student_positions",
-                ),
+            choices(
+                "full",
+                "batch_max",
+                conflicts={"compile": ("block", "reduce_overhead")},
+                witness="student_positions",
             ),
             "answers padded to their limit, or to the longest of the batch in steps of four",
         ),
@@ -112,7 +108,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "calibration",
-            (Level("per_step"), Level("once", witness="table_reads")),
+            choices("per_step", "once", witness="table_reads"),
             "the scale of the embedding table in every step, or once",
             "Architecture 3",
         ),

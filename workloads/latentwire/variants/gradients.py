@@ -11,7 +11,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Levels, Numbers, Parity, Toggle
 from perfsweep.workloads.latentwire.presets import KINDS
 from perfsweep.workloads.latentwire.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -161,7 +161,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "accum",
-            (Level("graph_sum"), Level("backward_each", witness="graphs_kept")),
+            choices("graph_sum", "backward_each", witness="graphs_kept"),
             "sum losses of pieces before one backward pass, or run one for each",
             "4",
         ),
@@ -170,10 +170,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "model_backward",
-            (
-                Level("joint"),
-                Level("per_model", requires={"accum": ("backward_each",)}, witness="backward_calls"),
-            ),
+            choices("joint", "per_model", requires={"accum": ("backward_each",)}, witness="backward_calls"),
             "one backward pass for all models, or one for each",
         ),
         {"per_model": BackwardPerModel},

@@ -8,7 +8,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
 from perfsweep.workloads.latentwire.variants.part import Part
 from perfsweep.workloads.training.toggles import DATA
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,7 +193,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "resident_data",
-            (Level("off"), Level("on", witness="host_copies", **_TOKENISED)),
+            choices("off", "on", witness="host_copies", **_TOKENISED),
             "keep all tokens on the device",
             "1",
         ),
@@ -221,11 +221,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "tokenise",
-            (
-                Level("per_batch"),
-                Level("pre", witness="rows_tokenised"),
-                Level("cache", witness="rows_tokenised"),
-            ),
+            choices("per_batch", "pre", "cache", witness="rows_tokenised"),
             "tokenise in every step, once before training, or once for all runs",
             "3",
         ),

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Level, Parity, Toggle
+from perfsweep.workloads.api import Parity, Toggle
 from perfsweep.workloads.latentwire.variants.part import HALF, Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +80,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "lm_dtype",
-            (Level("fp32"), Level("bf16", parity=Parity.TOLERANCE, bounds=HALF, witness="lm_bytes")),
+            choices("fp32", "bf16", parity=Parity.TOLERANCE, bounds=HALF, witness="lm_bytes"),
             "type of the frozen models' weights",
             "7",
         ),

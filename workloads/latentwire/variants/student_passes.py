@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.api import Toggle
 from perfsweep.workloads.latentwire.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,11 +105,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "k_loss",
-            (
-                Level("sequential"),
-                Level("kv", witness="student_positions"),
-                Level("batched", witness="student_positions"),
-            ),
+            choices("sequential", "kv", "batched", witness="student_positions"),
             "early answer tokens by a pass each, with kept keys and values, or in one pass",
             "6 and 8",
         ),
@@ -118,7 +114,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "passes",
-            (Level("separate"), Level("merged", requires={"k_loss": ("batched",)}, witness="student_passes")),
+            choices("separate", "merged", requires={"k_loss": ("batched",)}, witness="student_passes"),
             "a student pass for each loss, or one for all",
         ),
         {"merged": Merged},
@@ -126,7 +122,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "logits",
-            (Level("all"), Level("slice", witness="head_rows")),
+            choices("all", "slice", witness="head_rows"),
             "the head on all positions, or on the answer",
         ),
         {"slice": LogitsWhereRead},
@@ -134,9 +130,8 @@ VARIANTS = (
     Variant(
         Toggle(
             "last_block",
-            (
-                Level("full"),
-                Level("pruned", requires={"logits": ("slice",), "passes": ("merged",)}, witness="lm_flops"),
+            choices(
+                "full", "pruned", requires={"logits": ("slice",), "passes": ("merged",)}, witness="lm_flops"
             ),
             "the last block on all positions, or on positions that are read",
         ),

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Level, Toggle
+from perfsweep.workloads.api import Toggle
 from perfsweep.workloads.latentwire.variants.part import UPDATED, Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,7 +92,7 @@ VARIANTS = (
     Variant(
         Toggle(
             "sync",
-            (Level("chatty"), Level("late", witness="syncs")),
+            choices("chatty", "late", witness="syncs"),
             "read metrics in every step, or late",
             "Monitoring",
         ),

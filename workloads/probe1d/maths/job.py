@@ -50,24 +50,14 @@ def intercept_only_loss(prior: Tensor, rows: PreparedRows) -> Tensor:
     return torch.nn.functional.softplus(prior) - share * prior
 
 
-@dataclass(frozen=True)
-class ClassSummary:
-    """Per class: latent of lowest training loss, its held-out loss, R = 1 - loss / intercept-only loss."""
+def explained(loss: np.ndarray, loss_held_out: np.ndarray, intercept_only: np.ndarray) -> np.ndarray:
+    """R = 1 - loss / intercept-only loss, held out, of each class's latent of lowest training loss.
 
-    best_latent: np.ndarray
-    loss: np.ndarray
-    explained: np.ndarray
-
-
-def summarise(loss: np.ndarray, loss_held_out: np.ndarray, intercept_only: np.ndarray) -> ClassSummary:
-    """Summaries from loss matrices [L, C] and the intercept-only loss [C] on the held-out rows.
-
-    A class that never occurs in the held-out rows has an intercept-only loss near zero and explains nothing.
+    From loss matrices [L, C] and the intercept-only loss [C]. A class that never occurs in the held-out rows
+    has an intercept-only loss near zero and explains nothing.
     """
-    best = loss.argmin(axis=0)
-    chosen = loss_held_out[best, np.arange(loss.shape[1])]
-    explained = np.where(intercept_only > 1e-6, 1 - chosen / np.maximum(intercept_only, 1e-6), 0.0)
-    return ClassSummary(best, chosen, explained)
+    chosen = loss_held_out[loss.argmin(axis=0), np.arange(loss.shape[1])]
+    return np.where(intercept_only > 1e-6, 1 - chosen / np.maximum(intercept_only, 1e-6), 0.0)
 
 
 Phase = Callable[[str], AbstractContextManager[Any]]

@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Device, Level, Toggle
+from perfsweep.workloads.api import Device, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS
 from perfsweep.workloads.probe1d.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 LABEL_FREE = Toggle(
     "label_free",
-    (
-        Level("off"),
-        Level("on", witness="label_gathers", in_code="the sums of labels before the first pass, once"),
-    ),
+    choices("off", "on", witness="label_gathers", in_code="the sums of labels before the first pass, once"),
     "sum labels once instead of gathering them on every pass",
     "analysis",
 )
@@ -63,14 +60,12 @@ class LabelFree(Part):
 
 CSC_LAYOUT = Toggle(
     "csc_layout",
-    (
-        Level("off"),
-        Level(
-            "on",
-            requires={"label_free": ("on",)},
-            witness="bucket_launches",
-            in_code="activations sorted by latent once, and row sums of padded buckets instead of a scatter",
-        ),
+    choices(
+        "off",
+        "on",
+        requires={"label_free": ("on",)},
+        witness="bucket_launches",
+        in_code="activations sorted by latent once, and row sums of padded buckets instead of a scatter",
     ),
     "sort activations by latent into padded buckets: no scatter",
     "analysis",
@@ -144,15 +139,13 @@ def needs_native_compiler(device: Device) -> str | None:
 
 FUSED_KERNEL = Toggle(
     "fused_kernel",
-    (
-        Level("off"),
-        Level(
-            "on",
-            requires=BY_LATENT,
-            conflicts={"compile": ("on",), "precision": ("f32acc64",)},
-            unsupported=needs_native_compiler,
-            witness="fused_launches",
-        ),
+    choices(
+        "off",
+        "on",
+        requires=BY_LATENT,
+        conflicts={"compile": ("on",), "precision": ("f32acc64",)},
+        unsupported=needs_native_compiler,
+        witness="fused_launches",
     ),
     "hand-written kernel for the sums: Triton on CUDA; C++ on CPU, for start, steps, verdicts and counts too",
     "analysis",
@@ -188,7 +181,7 @@ class Fused(ByLatent):
 
 CONFUSION_SEARCH = Toggle(
     "confusion_search",
-    (Level("off"), Level("on", requires=BY_LATENT, witness="confusion_searches")),
+    choices("off", "on", requires=BY_LATENT, witness="confusion_searches"),
     "count predictions by binary search in sorted values",
     IDEAS,
 )

@@ -8,7 +8,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, PLAN, SUSPECTED
 from perfsweep.workloads.probe1d.variants.part import Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.maths.pass_log import DeviceLog, NoHook
@@ -43,7 +43,7 @@ class SampledPasses(Part):
 
 NO_SYNC_LOG = Toggle(
     "no_sync_log",
-    (Level("off"), Level("on", witness="host_syncs")),
+    choices("off", "on", witness="host_syncs"),
     "keep metrics and the stop flag on the device and copy them out without waiting",
     SUSPECTED,
 )

@@ -9,7 +9,7 @@ from perfsweep.workloads.api import Level, Numbers, Toggle
 from perfsweep.workloads.probe1d.claims import IDEAS, SUSPECTED
 from perfsweep.workloads.probe1d.variants.part import Part
 from perfsweep.workloads.probe1d.variants.participation import DAMPED
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from perfsweep.workloads.probe1d.data.problem import Csr
@@ -21,7 +21,7 @@ GPU_CHUNK_EVENTS = 2**22
 
 CACHE_ROW_IDX = Toggle(
     "cache_row_idx",
-    (Level("off"), Level("on", requires=DAMPED, witness="row_index_builds")),
+    choices("off", "on", requires=DAMPED, witness="row_index_builds"),
     "build chunk plan and row indices once instead of on every pass",
     f"{SUSPECTED}, {IDEAS}",
 )
@@ -43,7 +43,7 @@ class CachedRows(Part):
 
 CAST_ONCE = Toggle(
     "cast_once",
-    (Level("off"), Level("on", witness="casts")),
+    choices("off", "on", witness="casts"),
     "cast stored values to the compute type once instead of on every pass",
     f"{SUSPECTED}, {IDEAS}",
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfsweep.workloads.api import Level, Parity, Toggle
+from perfsweep.workloads.api import Parity, Toggle
 from perfsweep.workloads.prover.variants.part import COMPILED, Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,15 +20,13 @@ the best probability, of which an error of a half in the logit is 2e-5; errors o
 
 SCREEN16 = Toggle(
     "screen16",
-    (
-        Level("off"),
-        Level(
-            "on",
-            parity=Parity.TOLERANCE,
-            bounds={"log_prob": 1e-2},
-            conflicts={"tf32": ("on",), "policy_rows": ("row_budget",), **COMPILED},
-            witness="states_rescored",
-        ),
+    choices(
+        "off",
+        "on",
+        parity=Parity.TOLERANCE,
+        bounds={"log_prob": 1e-2},
+        conflicts={"tf32": ("on",), "policy_rows": ("row_budget",), **COMPILED},
+        witness="states_rescored",
     ),
     "score in bfloat16, score again in float32 what comes near the best",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Level, Toggle
 from perfsweep.workloads.prover.variants.part import REORDERED, Part, reordered
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from perfsweep.workloads.prover.maths.episodes import Rows
@@ -50,7 +50,7 @@ class PaddedSlab(Part):
 
 WARMUP = Toggle(
     "warmup",
-    (Level("tiny"), Level("exact", witness="warmup_rows", **_SLABS)),
+    choices("tiny", "exact", witness="warmup_rows", **_SLABS),
     "warm up with two rows, or with the size and buffers that will be used",
     "Issue 2",
 )

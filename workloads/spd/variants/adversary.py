@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads.api import Level, Parity, Toggle
 from perfsweep.workloads.spd.variants.part import Part, moves_sources
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PGD_INNER = Toggle(
     "pgd_inner",
-    (Level("full"), Level("detached", witness="saved_bytes")),
+    choices("full", "detached", witness="saved_bytes"),
     "adversarial inner passes without the graph of parameters",
     "6.4",
 )
@@ -50,7 +50,7 @@ class DetachedSearch(Part):
 
 PGD_LAYERWISE = Toggle(
     "pgd_layerwise",
-    (Level("all_modules"), Level("single", witness="masked_modules")),
+    choices("all_modules", "single", witness="masked_modules"),
     "layerwise adversarial passes through one module only",
     "6.4",
 )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Clock, Levels, NullClock, Parity, Toggle
 from perfsweep.workloads.spd.config import SpdConfig
-from perfsweep.workloads.spd.variants.part import Part, TensorExponent, moves_sources, on
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.spd.variants.part import Part, TensorExponent, moves_sources
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,9 @@ def _unless_frozen(config: SpdConfig, levels: Levels) -> Parity | None:
 
 CUDA_GRAPH = Toggle(
     "cuda_graph",
-    on(
+    choices(
+        "off",
+        "on",
         requires={"metrics": ("deferred",), "mask_checks": ("off",)},
         conflicts={"pgd_steps": ("schedule", "every_k", "persistent")},
         refused=_not_one_graph,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Clock, Level, Toggle
-from perfsweep.workloads.spd.variants.part import Part, on
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.spd.variants.part import Part
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +73,10 @@ class CollectedWhenFull(Part):
 
 
 FREE_EARLY = Toggle(
-    "free_early", on(witness="held_bytes"), "drop logits and importances once the loss has them", "8.3"
+    "free_early",
+    choices("off", "on", witness="held_bytes"),
+    "drop logits and importances once the loss has them",
+    "8.3",
 )
 
 
@@ -178,7 +181,7 @@ class TorchProfiled(Part):
 
 METRICS = Toggle(
     "metrics",
-    (Level("every_step_item"), Level("deferred", witness="host_reads")),
+    choices("every_step_item", "deferred", witness="host_reads"),
     "read metrics when they are logged",
 )
 

@@ -9,7 +9,7 @@ from perfsweep.workloads import toggles as shared
 from perfsweep.workloads.api import Device, Level, Levels, Parity, Toggle
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.variants.part import WRAPPED, Part
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,10 +30,7 @@ def needs_host_rows(device: Device) -> str | None:
 
 ROUTED_ROWS = Toggle(
     "routed_rows",
-    (
-        Level("all"),
-        Level("gathered", requires={"delta": ("folded",)}, unsupported=needs_host_rows, witness="flops"),
-    ),
+    choices("all", "gathered", requires={"delta": ("folded",)}, unsupported=needs_host_rows, witness="flops"),
     "multiply all positions and drop positions that are not routed, or multiply the routed ones",
 )
 
@@ -96,7 +93,7 @@ class FoldedDeltas(Part):
 
 UNMASKED_FORM = Toggle(
     "unmasked_form",
-    (Level("two_step"), Level("fused", witness="flops")),
+    choices("two_step", "fused", witness="flops"),
     "unmasked components by two products, or by one",
     "6.2",
 )
@@ -119,7 +116,7 @@ def _unless_canonical(config: SpdConfig, levels: Levels) -> Parity | None:
 
 STACK_MODULES = Toggle(
     "stack_modules",
-    (Level("loop"), Level("stacked", loosened=_unless_canonical, witness="ops", **WRAPPED)),
+    choices("loop", "stacked", loosened=_unless_canonical, witness="ops", **WRAPPED),
     "treat modules of one shape together",
     "6.3",
 )
@@ -131,9 +128,7 @@ class StackedModules(Part):
     stacked = True
 
 
-MASK_CHECKS = Toggle(
-    "mask_checks", (Level("sync"), Level("off", witness="host_reads")), "range checks of masks"
-)
+MASK_CHECKS = Toggle("mask_checks", choices("sync", "off", witness="host_reads"), "range checks of masks")
 
 
 class UncheckedMasks(Part):
@@ -146,10 +141,7 @@ class UncheckedMasks(Part):
 TARGET_SOFTMAX = Toggle(
     "target_softmax",
     # What cancels between the two forms leaves an error in nats, whatever the size of the divergence.
-    (
-        Level("recompute"),
-        Level("cached", bounds={"divergence": 2e-6, "losses": 1e-4}, witness="softmax_rows"),
-    ),
+    choices("recompute", "cached", bounds={"divergence": 2e-6, "losses": 1e-4}, witness="softmax_rows"),
     "softmax and entropy of the target once for all passes",
 )
 
@@ -166,7 +158,7 @@ class CachedSoftmax(Part):
 
 DRAWS = Toggle(
     "draws",
-    (Level("torch"), Level("native", unsupported=shared.needs_host_compiler, witness="ops")),
+    choices("torch", "native", unsupported=shared.needs_host_compiler, witness="ops"),
     "random numbers of masks by PyTorch's calls, or the same numbers by a kernel in vectors",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfsweep.workloads.api import Level, Levels
+from perfsweep.workloads.api import Levels
 from perfsweep.workloads.spd.config import SpdConfig
 
 if TYPE_CHECKING:
@@ -15,11 +15,6 @@ else:
     Part = object  # plans and completion read declarations without torch; `arm` adds `Reference`
 
 WRAPPED: dict[str, Any] = {"requires": {"patching": ("wrapper",)}}
-
-
-def on(**own: Any) -> tuple[Level, ...]:
-    """The levels of a switch."""
-    return Level("off"), Level("on", **own)
 
 
 def no_stages(config: SpdConfig, levels: Levels) -> str | None:

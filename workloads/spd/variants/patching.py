@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perfsweep.workloads import toggles as shared
-from perfsweep.workloads.api import Level, Toggle
-from perfsweep.workloads.spd.variants.part import WRAPPED, Part, no_stages, on
-from perfsweep.workloads.variant import Variant
+from perfsweep.workloads.api import Toggle
+from perfsweep.workloads.spd.variants.part import WRAPPED, Part, no_stages
+from perfsweep.workloads.variant import Variant, choices
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 PATCHING = Toggle(
     "patching",
-    (
-        Level("temp_hooks"),
-        Level("persistent_hooks", witness="hook_registrations"),
-        Level("wrapper", witness="hook_registrations"),
-    ),
+    choices("temp_hooks", "persistent_hooks", "wrapper", witness="hook_registrations"),
     "how components take the place of weights: hooks for each pass, hooks for good, or replaced modules",
     "5.1",
 )
@@ -85,7 +81,7 @@ class WrappedModules(Part):
 
 PREFIX_REUSE = Toggle(
     "prefix_reuse",
-    on(witness="flops", refused=no_stages, **WRAPPED),
+    choices("off", "on", witness="flops", refused=no_stages, **WRAPPED),
     "restart masked passes at the first masked block",
     "5.2",
 )
@@ -132,7 +128,7 @@ class RecomputedBlocks(WrappedModules):
 
 FUSED_TARGET_OPS = Toggle(
     "fused_target_ops",
-    on(bounds={"losses": 1e-5}, refused=no_stages, witness="ops"),
+    choices("off", "on", bounds={"losses": 1e-5}, refused=no_stages, witness="ops"),
     "fused activation, norm and rotary",
 )
 

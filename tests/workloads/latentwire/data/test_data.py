@@ -70,10 +70,34 @@ def test_source_and_answer_come_from_a_squad_file() -> None:
     assert (example.answer, example.answers) == ("Den Far", ("Den Far",))
 
 
-@pytest.mark.parametrize("start", [22, 500, 21 - len("The capital of Ba is Den Far.")])
-def test_an_answer_that_is_not_where_it_says_is_named(start) -> None:
-    with pytest.raises(ConfigError, match=rf"answer_start={start} of example q1"):
-        readers.parse(squad(question(start=start)), "file.json")
+UNEVEN = {
+    "question": "?",
+    "answer": "x",
+    "supporting_facts": [],
+    "context": {"title": ["a", "b"], "sentences": [["s"]]},
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *[
+            (squad(question(start=start)), rf"answer_start={start} of example q1")
+            for start in (22, 500, 21 - len("The capital of Ba is Den Far."))
+        ],
+        (
+            squad(question(), context="The capital of Ba is Den Far. \ud800"),
+            "q1 has half of a surrogate pair",
+        ),
+        (squad({"id": "q2", "question": "Which?", "answers": []}), "holds no example"),
+        (json.dumps([UNEVEN]), "is not in format hotpot"),
+        ('[{"question": "?"}]', "is not in format flat"),
+        *[(content, "data_format") for content in ('{"a": 1}', "[1, 2]", "[]")],
+    ],
+)
+def test_data_that_cannot_be_meant_are_refused(content, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        readers.parse(content, "file.json")
 
 
 @pytest.mark.parametrize("text", ["", '{"data": ['])
@@ -91,37 +115,9 @@ def test_a_broken_line_of_many_is_named_by_its_own_number(tmp_path) -> None:
         readers.read(file)
 
 
-def test_half_of_a_surrogate_pair_is_named_with_its_example() -> None:
-    text = squad(question(), context="The capital of Ba is Den Far. \ud800")
-    with pytest.raises(ConfigError, match="example q1 has half of a surrogate pair"):
-        readers.parse(text, "file.json")
-
-
-def test_uneven_lists_of_a_flat_hotpot_file_are_refused() -> None:
-    entry = {
-        "question": "?",
-        "answer": "x",
-        "supporting_facts": [],
-        "context": {"title": ["a", "b"], "sentences": [["s"]]},
-    }
-    with pytest.raises(ConfigError, match="is not in format hotpot"):
-        readers.parse(json.dumps([entry]), "file.json")
-
-
 def test_a_file_that_is_not_there_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.json cannot be read"):
         readers.read(tmp_path / "missing.json")
-
-
-@pytest.mark.parametrize("content", ['{"a": 1}', "[1, 2]", "[]"])
-def test_json_of_no_known_format_is_refused(content) -> None:
-    with pytest.raises(ConfigError, match="data_format"):
-        readers.parse(content, "file.json")
-
-
-def test_a_record_without_its_fields_is_refused_with_the_format() -> None:
-    with pytest.raises(ConfigError, match="is not in format flat"):
-        readers.parse('[{"question": "?"}]', "file.json")
 
 
 def test_an_empty_answer_is_an_error_and_none_is_unanswerable() -> None:
@@ -130,11 +126,6 @@ def test_an_empty_answer_is_an_error_and_none_is_unanswerable() -> None:
     unanswered = {"id": "q2", "question": "Which?", "answers": []}
     assert len(readers.parse(squad(question(), unanswered), "x")) == 1
     assert readers.parse(squad(question(), unanswered), "x", unanswerable="eos")[1].answers == ("",)
-
-
-def test_data_without_a_usable_example_are_refused() -> None:
-    with pytest.raises(ConfigError, match="holds no example"):
-        readers.parse(squad({"id": "q2", "question": "Which?", "answers": []}), "x")
 
 
 def test_flat_records_are_read_from_lines_and_lists(tmp_path) -> None:

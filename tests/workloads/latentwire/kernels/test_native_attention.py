@@ -52,7 +52,10 @@ def textbook(q: Tensor, kv: Tensor, rows: Packed) -> Tensor:
 def both(q: Tensor, kv: Tensor, rows: Packed) -> list[tuple[Tensor, Tensor, Tensor]]:
     """(result, gradient of q, gradient of kv) of the kernel, and of the formula in double precision."""
     found = []
-    for attend, kind in ((lambda *given: attention(*given, HEADS), q.dtype), (textbook, torch.float64)):
+    for attend, kind in (
+        (lambda q, kv, rows: attention(q, kv, rows, HEADS), q.dtype),
+        (textbook, torch.float64),
+    ):
         mine, held = q.detach().to(kind).requires_grad_(), kv.detach().to(kind).requires_grad_()
         out = attend(mine, held, rows)
         generator = torch.Generator().manual_seed(1)
@@ -67,24 +70,6 @@ def assert_same(q: Tensor, kv: Tensor, rows: Packed) -> None:
     bound = 1e-12 if q.dtype == torch.float64 else 2e-5
     for ours, exact in zip(*both(q, kv, rows), strict=True):
         assert (ours.double() - exact).abs().max() <= bound * exact.abs().max().clamp(min=1)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "by_lanes", "given"),
-    [
-        (torch.float32, False, torch.float32),
-        (torch.float64, True, torch.float64),
-        (torch.bfloat16, True, torch.bfloat16),
-        (torch.bfloat16, False, torch.float32),
-        (torch.float16, True, torch.float32),
-    ],
-)
-def test_heads_are_given_in_a_type_that_a_kernel_here_takes(
-    dtype: torch.dtype, by_lanes: bool, given: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native_attention, "lanes", lambda: "kernel" if by_lanes else None)
-    monkeypatch.setattr(native_attention, "tiles", lambda: None)
-    assert native_attention._computed_in(OWN_HEAD, dtype) == given
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -11,7 +11,7 @@ import torch
 from tiers import tiered
 from torch import Tensor
 
-from perfsweep.workloads.latentwire.maths.attention import KERNELS
+from perfsweep.workloads.latentwire.maths.attention import KERNELS, Allowed, Mask, sdpa
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
 from perfsweep.workloads.latentwire.maths.lm import CausalLM, LayerPath, Path
 from perfsweep.workloads.latentwire.maths.passes import AttentionContext, KeyValues, Rows
@@ -123,6 +123,12 @@ def test_answers_are_the_same_together_and_row_by_row(switch, deep) -> None:
         found, _ = decoder(lm, stop=-1, max_new=8)(x, [5, LENGTH], past)
         ids.append(found)
     assert torch.equal(*ids)
+
+
+def test_a_mask_of_the_upper_left_corner_would_hide_past_keys_from_the_last_queries() -> None:
+    q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
+    right = sdpa(q, k, k, Mask(past=4).allowed(3, q.device))
+    assert not torch.allclose(right, sdpa(q, k, k, Allowed(causal=True)))
 
 
 def test_capped_scores_are_no_fused_kernels_work() -> None:

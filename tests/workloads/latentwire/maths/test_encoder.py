@@ -82,3 +82,10 @@ def test_padding_and_mates_change_nothing_and_packed_rows_are_the_same(norm: str
     assert torch.allclose(made(SOURCE), padded, atol=1e-6)
     with torch.autocast("cpu", torch.bfloat16):  # shapes are filled up
         assert torch.allclose(made(SOURCE).float(), padded, atol=0.1)
+
+
+def test_padding_that_counted_as_in_upstream_would_change_latents() -> None:
+    made, everything = encoder(), torch.ones(1, 1, 1, SOURCE.shape[1], dtype=torch.bool)
+    alone = made(SOURCE[1:2, :2])
+    unmasked = made.pooler(made.bytes(SOURCE[1:2], everything), everything)
+    assert not torch.allclose(unmasked, alone, atol=1e-3)

@@ -85,6 +85,12 @@ def test_a_user_may_say_that_a_field_changes_nothing(tmp_path: Path) -> None:
         (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2.0, "odd": 1}}, "rope_scaling: odd=1"),
         (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters lacks the field factor"),
         (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config.* is not computed here"),
+        (LLAMA, {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_scaling"),
+        (LLAMA, {"rope_parameters": {"rope_type": "longrope", "long_factor": [1.0]}}, "rope_parameters"),
+        (LLAMA, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+        (LLAMA, {"use_qk_norm": True}, "use_qk_norm"),
+        (LLAMA, {"sliding_window": 16}, "sliding_window"),  # a Llama has none in transformers
+        (LLAMA, {"layer_types": ["sliding_attention", *["full_attention"] * 2]}, "layer_types"),
         (LLAMA, {"is_causal": False}, "is_causal=False .* positions see those before them only"),
         (LLAMA, {"architectures": 3}, "architectures=3 .* it must be a list"),
         (

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from added import BOTH, LORA, distance, learn
-from tiers import longer
 from torch import Tensor
 
 from perfsweep.workloads.latentwire import reference
-from perfsweep.workloads.latentwire.evidence import greedy_answers
 from perfsweep.workloads.latentwire.variants import FAST_EXACT
 
 
@@ -25,27 +24,15 @@ FAST = {**FAST_EXACT, "encoder_attn": "sdpa", "products": "library", "effective_
 
 
 @pytest.fixture
-def evidence(start, run) -> Callable[..., dict[str, Tensor]]:
-    """Terms, all gradients, losses of some steps, greedy answers; in float64, additions having learned."""
+def apart(evidence_of, deviations) -> Callable[..., float]:
+    """How far a step at some levels is from the naive one, additions having learned."""
 
-    def compute(levels=None, steps=1, **config) -> dict[str, Tensor]:
-        made = learn(start(levels, **{"dtype": "float64", **config}))
-        found = dict(made._probe_gradient())
-        run(made, steps)
-        made.arm.flush()
-        greedy = torch.cat([ids for ids, _ in greedy_answers(made.arm).values()])
-        return {
-            **found,
-            "losses": torch.tensor(list(made.arm.history), dtype=torch.float64),
-            "greedy": greedy,
-        }
+    def compute(levels: dict[str, Any], **config: Any) -> float:
+        arm, reference = (evidence_of(one, 1, learned=True, **config) for one in (levels, {}))
+        assert torch.equal(arm.tensors["greedy_ids"], reference.tensors["greedy_ids"])
+        return max(deviations(arm, reference).values())
 
     return compute
-
-
-def deviations(arm: dict[str, Tensor], reference: dict[str, Tensor]) -> float:
-    assert torch.equal(arm["greedy"], reference["greedy"])
-    return max(distance(arm[name], reference[name]) for name in ("terms", "gradient", "losses"))
 
 
 PATHS = [
@@ -65,45 +52,39 @@ PATHS = [
 ]
 
 
+OPTIONS: list[dict[str, Any]] = [
+    *({"state_kd": True, "manifold": True}, {"adaptive_first": True, "norm": "pre"}),
+    *({"lora_layers": 1}, {"anchor": "chat"}),
+]
+
+
 @pytest.mark.parametrize(
-    ("config", "paths"),
+    ("config", "levels"),
     [
-        pytest.param({**BOTH, "models": 1}, PATHS, marks=pytest.mark.workloads),
-        (BOTH, [FAST]),
-        pytest.param(LORA, [FAST], marks=pytest.mark.workloads),
-        pytest.param({"deep_prefix": True}, [FAST], marks=pytest.mark.workloads),
+        (BOTH, FAST),
+        *(
+            pytest.param(*case, marks=pytest.mark.workloads)
+            for case in (
+                *((config, FAST) for config in (LORA, {"deep_prefix": True})),
+                *(({**BOTH, "models": 1}, path) for path in PATHS),
+                *(({**BOTH, **config}, {**FAST, "teacher": "slice_header"}) for config in OPTIONS),
+            )
+        ),
     ],
-    ids=["one_model", "both", "lora", "deep"],
+    ids=lambda one: str(one)[:40],
 )
-def test_every_path_trains_them_alike(evidence, config, paths) -> None:
-    """Each path against the naive one, term by term and in the gradient of every trainable."""
-    reference = evidence(**config)
-    found = {str(levels): deviations(evidence(levels, **config), reference) for levels in paths}
-    assert max(found.values()) <= 1e-11, found
+def test_every_path_trains_them_alike(apart, config, levels) -> None:
+    """Term by term and in the gradient of every trainable."""
+    assert apart(levels, **config) <= 1e-11
 
 
 @pytest.mark.parametrize(
-    "config", [{"lora_layers": 1}, *longer({"state_kd": True}, {"manifold": True}, {"anchor": "chat"})]
+    "levels", [{**FAST, "lm_dtype": "bf16", "amp": "bf16"}, {"lm_dtype": "bf16"}, {"amp": "bf16"}]
 )
 @pytest.mark.workloads
-def test_options_go_together(evidence, config) -> None:
-    fast = {name: level for name, level in FAST.items() if name != "teacher"}
-    assert (
-        deviations(
-            evidence({**fast, "teacher": "slice_header"}, **BOTH, **config), evidence(**BOTH, **config)
-        )
-        <= 1e-11
-    )
-
-
-@pytest.mark.parametrize(
-    "levels", [{**FAST, "lm_dtype": "bf16", "amp": "bf16"}, *longer({"lm_dtype": "bf16"}, {"amp": "bf16"})]
-)
-@pytest.mark.workloads
-def test_sixteen_bits_round_them_and_no_more(evidence, start, levels) -> None:
-    arm, reference = evidence(levels, dtype="float32", **BOTH), evidence(dtype="float32", **BOTH)
-    assert 1e-5 < distance(arm["gradient"], reference["gradient"]) <= 3e-2
-    assert distance(arm["terms"], reference["terms"]) <= 1e-2
+def test_sixteen_bits_round_them_and_no_more(evidence_of, deviations, start, levels) -> None:
+    found = deviations(*(evidence_of(one, 1, learned=True, dtype="float32", **BOTH) for one in (levels, {})))
+    assert 1e-5 < found["gradient"] <= 3e-2 and found["terms"] <= 1e-2
     assert {p.dtype for p in start(levels, **BOTH).arm.parameters} == {torch.float32}
 
 
@@ -169,12 +150,12 @@ def test_steps_train_them_and_leave_the_models_alone(start, run) -> None:
 
 @pytest.mark.workloads
 def test_training_goes_on_where_a_checkpoint_was_taken(start, run) -> None:
-    whole = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
+    whole = start({"passes": "merged"}, dtype="float64", lr=1e-2, dropout=0.1, **BOTH)
     run(whole, 2)
     state = whole.state_dict()
     run(whole, 2)
     for forget in (False, True):  # the mutant's checkpoint lacks what was added to the models
-        again = start({"passes": "merged"}, dtype="float64", lr=1e-2, **BOTH)
+        again = start({"passes": "merged"}, dtype="float64", lr=1e-2, dropout=0.1, **BOTH)
         kept = [trained.state_dict() for trained in again.arm.trained]
         again.load_state_dict(state)
         if forget:

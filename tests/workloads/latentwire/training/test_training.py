@@ -9,8 +9,6 @@ import torch
 
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.workloads.api import Device
-from perfsweep.workloads.errors import ConfigError
-from perfsweep.workloads.latentwire import scores
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.maths.attention import KERNELS
 from perfsweep.workloads.latentwire.maths.greedy_decoding import BatchDecoder, Decoder
@@ -75,43 +73,6 @@ def test_rows_decode_together_as_they_do_alone() -> None:
     assert torch.equal(BatchDecoder(lm, -1, 8)(noisy, lengths)[0], BatchDecoder(lm, -1, 8)(x, lengths)[0])
 
 
-@pytest.mark.parametrize(
-    ("prediction", "answers", "em", "f1"),
-    [
-        ("The Den Far.", ["den far"], 1, 1),
-        ("a Den", ["Den Far"], 0, 2 / 3),
-        ("far far far", ["far"], 0, 0.5),  # sets of words would say 1.0
-        ("x y", ["z"], 0, 0),
-        ("", [""], 1, 1),
-        ("", ["Den"], 0, 0),
-        ("the", [""], 1, 1),
-        ("Den", ["Far", "Den"], 1, 1),
-    ],
-)
-def test_answers_are_scored_as_squad_does(prediction, answers, em, f1) -> None:
-    assert scores.exact_match(prediction, answers) == em
-    assert scores.f1(prediction, answers) == pytest.approx(f1)
-
-
-def test_an_interval_holds_its_mean_and_repeats() -> None:
-    values = [0.0, 1.0, 1.0, 0.0, 1.0] * 20
-    first, second = scores.bootstrap(values), scores.bootstrap(values)
-    assert first == second
-    assert first.low < first.mean == 0.6 < first.high
-    assert scores.resolvable([0.5] * 2) > 0.5 and scores.resolvable(values) < 0.25
-
-
-def test_every_arm_of_every_model_is_scored(start) -> None:
-    scores = start({"decode": "batched"}).evaluate(4)
-    assert [(score.model, score.arm) for score in scores] == [
-        (m, arm) for m in (0, 1) for arm in ("text", "latent", "token_budget", "no_context")
-    ]
-    text, latent, budget, floor = scores[:4]
-    assert floor.prompt_tokens < budget.prompt_tokens < text.prompt_tokens
-    assert latent.prompt_tokens < text.prompt_tokens
-    assert all(math.isfinite(score.nll) and score.top1 <= score.top5 for score in scores)
-
-
 def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     sizes = {"latents": 5, "answer_tokens": 7, "early_tokens": 2, "latent_width": 24, "max_bytes": 96}
     workload = run(start({"passes": "merged"}, **sizes, encoder_layers=2), 1)
@@ -120,16 +81,6 @@ def test_sizes_are_the_presets_but_for_those_that_are_given(start, run) -> None:
     assert encoder.pooler.queries.shape == (5, 24)
     assert len(encoder.bytes.layers) == 2 and encoder.bytes.positions.shape == (96, 24)
     assert workload.arm.collator.window([0, 1]).pieces[0].models[0].answer.shape[1] == 7
-
-
-def test_a_window_larger_than_the_data_is_refused(start) -> None:
-    with pytest.raises(ConfigError, match="effective_batch=64 is more than"):
-        start({"effective_batch": 64})
-
-
-def test_prompts_beyond_the_context_are_refused(start) -> None:
-    with pytest.raises(ConfigError, match="beyond the 131072 positions of max_position_embeddings"):
-        start(max_prompt=200_000)
 
 
 @pytest.mark.parametrize(("preset", "batch"), [("test", 4), ("demo", 64)])

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tiers import longer
 
-from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.probe1d import oracle
 from perfsweep.workloads.probe1d.config import GENERATED
 from perfsweep.workloads.probe1d.counters import Counts
@@ -340,12 +339,3 @@ def test_counts_beyond_two_to_the_24_stay_exact_by_search():
         sort_events(x, labels, grid), torch.tensor([0]), rows, torch.tensor([rows]), b, w, Counts()
     )
     assert found.tp.item() == rows
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_not_finite_is_named_with_its_row(solve, write_problem, bad):
-    dense = np.eye(6)
-    dense[4, 4] = bad
-    path = write_problem(dense, np.arange(6) % 2)
-    with pytest.raises(ConfigError, match=r"row 4"):
-        solve({}, data=str(path))

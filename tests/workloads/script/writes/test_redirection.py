@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 from loops import LOOP
-from scripted import run, started
+from scripted import content, run, started
 
 from perfsweep.workloads.errors import ConfigError
 
@@ -157,22 +157,6 @@ ROUTES = {
 }
 
 IMPORTS = "import errno, glob, os, shutil, sqlite3, torch, numpy as np\nfrom pathlib import Path\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "mine"
-    (folder / "full").mkdir(parents=True)
-    (folder / "there.txt").write_text("mine")
-    (folder / "full/inner.txt").write_text("mine")
-    (folder / "full/latest").symlink_to("inner.txt")
-    (folder / "linked").symlink_to(folder / "full")
-    return folder
-
-
-def content(folder: Path) -> dict[str, str]:
-    files = [file for file in folder.rglob("*") if file.is_file() and "runs" not in file.parts]
-    return {str(file.relative_to(folder)): file.read_text() for file in files if file.name != "train.py"}
 
 
 @pytest.mark.parametrize("how", ROUTES)

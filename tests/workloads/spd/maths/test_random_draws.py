@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from perfsweep.workloads.spd.maths.random_draws import Draws
-from perfsweep.workloads.spd.maths.sites import Names, Site
+from perfsweep.workloads.spd.maths.sites import Names, Site, unstack
 from perfsweep.workloads.spd.presets import LossSpec
 
 SITES = tuple(Site(name, "linear", 4, 4, 3, None) for name in "abc")
@@ -23,26 +23,17 @@ def draws(groups: tuple[Names, ...] = ALONE, **own: Any) -> Draws:
     return Draws(SITES, "abc", groups, torch.Generator().manual_seed(0), **own)
 
 
-def modules(stacks: dict[Names, Tensor]) -> dict[str, Tensor]:
-    """What each module has, stacked or not."""
-    return {
-        name: one
-        for names, tensor in stacks.items()
-        for name, one in zip(names, tensor if len(names) > 1 else [tensor], strict=True)
-    }
-
-
 def iteration(made: Draws, lead: torch.Size, rows: slice = slice(None)) -> list[dict[str, Tensor]]:
     """All draws of an iteration, by module."""
     made.begin(rows)
-    noise = modules(made.noise(lead))
+    noise = unstack(made.noise(lead))
     sources = made.stochastic(lead, routed=True)
     assert sources.routes is not None
-    search = modules(made.adversarial(lead, SEARCH))
+    search = unstack(made.adversarial(lead, SEARCH))
     return [
         noise,
-        modules(sources.components),
-        modules(sources.deltas),
+        unstack(sources.components),
+        unstack(sources.deltas),
         sources.routes,
         made.routes(lead),
         search,
@@ -82,7 +73,7 @@ def test_frozen_microbatches_get_their_rows_of_the_whole(groups: tuple[Names, ..
 
 @pytest.mark.parametrize(("init", "value"), [("ones", 1.0), ("zeros", 0.0)])
 def test_a_search_may_begin_at_a_constant(init: str, value: float) -> None:
-    found = modules(draws().adversarial(WHOLE, LossSpec("pgd", 1.0, init=init)))
+    found = unstack(draws().adversarial(WHOLE, LossSpec("pgd", 1.0, init=init)))
     assert all(bool((one == value).all()) for one in found.values())
 
 
@@ -99,7 +90,7 @@ def test_routes_take_one_to_all_modules_with_equal_chances() -> None:
 def test_kept_sources_begin_uniform_or_normal_whether_stacked_or_not(
     normal: bool, mean: float, spread: float, delta: bool
 ) -> None:
-    alone, stacked = (modules(draws(groups, delta=delta).kept(WHOLE, normal)) for groups in (ALONE, STACKED))
+    alone, stacked = (unstack(draws(groups, delta=delta).kept(WHOLE, normal)) for groups in (ALONE, STACKED))
     assert {one.shape for one in alone.values()} == {(*WHOLE, 3 + delta)}
     assert normal or all(torch.equal(one, stacked[name]) for name, one in alone.items())
     many = draws(delta=delta).kept(torch.Size([2000]), normal)["a",]
