@@ -31,8 +31,8 @@ from perfsweep.pipelines.analysis.columns import (
     soft,
     some,
 )
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare, phases_of
 from perfsweep.pipelines.analysis.judging import Judge
-from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.records import Outcome, SweepFolder

@@ -12,7 +12,7 @@ from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
-from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantity_results import arm_table, effect_table
 from perfsweep.pipelines.analysis.rulings import RULINGS
 from perfsweep.pipelines.report.arm_history import Against
 from perfsweep.pipelines.report.objects import Rows, member

@@ -35,7 +35,7 @@ from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import IN_ORDER, EffectResult, by_speed, by_todo
-from perfsweep.pipelines.analysis.quantities.completed import effect_table
+from perfsweep.pipelines.analysis.quantity_results import effect_table
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.plan.tally import Ahead, Tally
 from perfsweep.pipelines.report.objects import member

@@ -37,7 +37,7 @@ from perfsweep.pipelines.analysis.effect_result import (
 )
 from perfsweep.pipelines.analysis.exclusions import BASE
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
-from perfsweep.pipelines.analysis.quantities.completed import Quantity, arm_table, effect_table
+from perfsweep.pipelines.analysis.quantity_results import Quantity, arm_table, effect_table
 from perfsweep.pipelines.store.schema import PLACEBO, Outcome
 from perfsweep.pipelines.units import speed
 

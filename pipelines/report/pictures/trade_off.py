@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY, cost_text
+from perfsweep.pipelines.analysis.quantity import COST, ENERGY, cost_text
 from perfsweep.pipelines.report.pictures.charts import fold, log_axis
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
 from perfsweep.pipelines.statistics.verdicts import Verdict

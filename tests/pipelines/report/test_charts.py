@@ -22,7 +22,7 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.pictures import charts, svg
 from perfsweep.pipelines.report.pictures.charts import (

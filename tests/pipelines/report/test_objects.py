@@ -17,7 +17,7 @@ from perfsweep.pipelines.analysis.combinations import Gain, Part
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.analysis.quantities.cost import ENERGY
+from perfsweep.pipelines.analysis.quantity import ENERGY
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object
 from perfsweep.pipelines.report.objects import print_json

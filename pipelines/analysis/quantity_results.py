@@ -10,10 +10,20 @@ from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, file_column
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
-from perfsweep.pipelines.analysis.quantities.cost import COST, CPU, ENERGY, JOB_COST, WALL
-from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
-from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
-from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
+from perfsweep.pipelines.analysis.iteration_series import STALL, TAILS
+from perfsweep.pipelines.analysis.quantity import (
+    COST,
+    CPU,
+    ENERGY,
+    JOB_COST,
+    NO_ROUND,
+    WALL,
+    Measured,
+    Quantity,
+    Source,
+    Withheld,
+)
+from perfsweep.pipelines.analysis.time_to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.units import amount, bounds_text, few
 
