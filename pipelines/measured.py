@@ -14,9 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from perfsweep.pipelines.analysis import collect
+from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
-from perfsweep.pipelines.analysis.across import baselines
 from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.effect_result import (
     EffectResult,

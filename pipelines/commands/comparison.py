@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.analysis.across import baselines
-from perfsweep.pipelines.analysis.across.baselines import Baseline, Changes
-from perfsweep.pipelines.analysis.across.version_history import CommitVersions, History, commit_versions
-from perfsweep.pipelines.analysis.across.version_history import history as follow
+from perfsweep.pipelines.analysis import baselines
+from perfsweep.pipelines.analysis.baselines import Baseline, Changes
+from perfsweep.pipelines.analysis.version_history import CommitVersions, History, commit_versions
+from perfsweep.pipelines.analysis.version_history import history as follow
 from perfsweep.pipelines.commands.sweep import show_comparison, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting

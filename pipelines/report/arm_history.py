@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.across.baselines import SLOWER, Change, Changes
-from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Version
+from perfsweep.pipelines.analysis.baselines import SLOWER, Change, Changes
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, own_column
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Version
 from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.tables import Table
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table

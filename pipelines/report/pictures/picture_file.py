@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History
 from perfsweep.pipelines.analysis.compare import Comparison
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History
 from perfsweep.pipelines.report.pictures import effects_chart, svg
 from perfsweep.pipelines.report.pictures.charts import fold
 from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED
