@@ -1,4 +1,4 @@
-"""What a comparison says of each effect: its verdict among all others, its results, its costs, claims about it.
+"""What a comparison says of each effect: its verdict among all, its results, its costs, the claims about it.
 
 Every surface groups effects by what to do about them: turn a level on, leave it off, measure on.
 """

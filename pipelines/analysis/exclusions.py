@@ -1,4 +1,4 @@
-"""What may not be compared, or not be judged: other machines, other data, effects ruled out or held back.
+"""What may not be compared, or not be judged: other machines and data, effects ruled out, times too noisy.
 
 Nothing is ever computed over a mixture of machines, and the report still comes out: of several the one with
 the most trials counts, and an effect between arms of different data has no time. Comparing and tuning ask

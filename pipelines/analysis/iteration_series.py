@@ -1,4 +1,4 @@
-"""What iterations of timing trials tell: their phases, how long the slow ones take, and what waits for data."""
+"""What iterations of timing trials tell: phases, how long the slow ones take, and what waits for data."""
 
 from __future__ import annotations
 

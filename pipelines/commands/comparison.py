@@ -107,7 +107,7 @@ def _import_workload(path: str) -> None:
 
 
 def _refuse_other_kinds(figure: str | None, latex: str | None, page: str | None) -> None:
-    from perfsweep.pipelines.report.pictures import picture_file  # with what draws
+    from perfsweep.pipelines.report import picture_file  # with what draws
 
     if figure:
         picture_file.refuse_other_kinds("--figure", Path(figure))
@@ -121,7 +121,7 @@ def _export(
     console: Console, opened: api.Sweep, figure: str | None, latex: str | None, page: str | None
 ) -> None:
     """Write the effects as a picture and as LaTeX, and the answer as a page, where files are named."""
-    from perfsweep.pipelines.report.pictures import picture_file
+    from perfsweep.pipelines.report import picture_file
 
     if figure:
         picture_file.write_effects("--figure", Path(figure), opened.comparison)
@@ -187,7 +187,7 @@ def history(
     """
     refuse_several({"--json": as_json, "--csv": as_csv})
     if picture:
-        from perfsweep.pipelines.report.pictures import picture_file
+        from perfsweep.pipelines.report import picture_file
 
         picture_file.refuse_other_kinds("--picture", Path(picture))
     console = error_console() if as_json or as_csv else console_here()
@@ -196,7 +196,7 @@ def history(
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
-        from perfsweep.pipelines.report.pictures import picture_file
+        from perfsweep.pipelines.report import picture_file
 
         picture_file.write_history("--picture", Path(picture), found)
     if as_json:

@@ -24,7 +24,7 @@ from perfsweep.pipelines.analysis.version_history import history
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report.arm_history import JudgedChange, change_columns, show_against
-from perfsweep.pipelines.report.pictures.picture_file import history_chart
+from perfsweep.pipelines.report.picture_file import history_chart
 from perfsweep.pipelines.units import bounds_text, speed
 
 
