@@ -23,8 +23,8 @@ from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
 from perfsweep.pipelines.report import progress_display
-from perfsweep.pipelines.report.objects import print_json
 from perfsweep.pipelines.report.progress_display import PackStatus, SweepStatus
+from perfsweep.pipelines.report.tables import print_json
 from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.files import plain_file
 from perfsweep.pipelines.store.progress import StoredTrial

@@ -72,25 +72,16 @@ def breakdown(comparison: Comparison) -> Breakdown | None:
     own, others = phases[:MOST_PHASES], phases[MOST_PHASES:]
     bars = []
     for arm in arms:
+        whole = arm.ns_per_unit or 0.0
         times = {one.phase: one.ns_per_unit for one in arm.phases}
         parts = [times.get(name, 0.0) for name in own]
         parts += [sum(times.get(name, 0.0) for name in others)] if others else []
-        parts += [max(0.0, (arm.ns_per_unit or 0.0) - sum(parts))]
-        paired = _paired(arm)
-        bars.append(
-            Bar(
-                arm.name or arm.label,
-                paired * (arm.ns_per_unit or 0.0),
-                tuple(paired * part for part in parts),
-            )
-        )
+        parts += [max(0.0, whole - sum(parts))]
+        # Phases are of all rounds, and the bar is of those that the arm shares with the baseline.
+        paired = arm.paired_ns / whole if arm.paired_ns else 1.0
+        bars.append(Bar(arm.name or arm.label, paired * whole, tuple(paired * part for part in parts)))
     names = (*own, *([OTHERS] if others else []), REST)
     return Breakdown(comparison.unit, names, tuple(bars))
-
-
-def _paired(arm: ArmResult) -> float:
-    """Of an arm, its time in the rounds that it shares with the baseline, by its median of all rounds."""
-    return arm.paired_ns / arm.ns_per_unit if arm.paired_ns and arm.ns_per_unit else 1.0
 
 
 def _in_order(comparison: Comparison) -> list[ArmResult]:

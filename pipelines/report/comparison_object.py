@@ -15,8 +15,8 @@ from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
 from perfsweep.pipelines.analysis.quantity_results import arm_table, effect_table
 from perfsweep.pipelines.analysis.rulings import RULINGS
 from perfsweep.pipelines.report.arm_history import Against
-from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.sentences import footnotes, open_questions, use
+from perfsweep.pipelines.report.tables import Rows, member
 from perfsweep.pipelines.statistics.estimates import LEVEL
 
 SCHEMA = "perfsweep.compare/2"

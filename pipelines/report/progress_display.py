@@ -38,8 +38,7 @@ from perfsweep.pipelines.analysis.effect_result import IN_ORDER, EffectResult, b
 from perfsweep.pipelines.analysis.quantity_results import effect_table
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.plan.tally import Ahead, Tally
-from perfsweep.pipelines.report.objects import member
-from perfsweep.pipelines.report.tables import Table, heading
+from perfsweep.pipelines.report.tables import Table, heading, member
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress_read import read_progress

@@ -16,8 +16,8 @@ from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.report import arm_history, comparison_object
 from perfsweep.pipelines.report.arm_history import HistoryObject
 from perfsweep.pipelines.report.comparison_object import ComparisonObject
-from perfsweep.pipelines.report.objects import Rows
 from perfsweep.pipelines.report.progress_display import SweepStatus
+from perfsweep.pipelines.report.tables import Rows
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Outcome

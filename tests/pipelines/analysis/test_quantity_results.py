@@ -35,7 +35,7 @@ from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
 from perfsweep.pipelines.report import html, markdown, terminal_table
 from perfsweep.pipelines.report.comparison_object import effect_rows
-from perfsweep.pipelines.report.objects import as_json
+from perfsweep.pipelines.report.tables import as_json
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance

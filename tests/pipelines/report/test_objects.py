@@ -20,7 +20,7 @@ from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.analysis.quantity import ENERGY
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object
-from perfsweep.pipelines.report.objects import print_json
+from perfsweep.pipelines.report.tables import print_json
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
