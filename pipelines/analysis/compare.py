@@ -148,15 +148,7 @@ def compare(
         )
         for r in judge.effects()
     )
-    arms = tuple(
-        replace(
-            one,
-            quantities=further.of_arm(one.id),
-            bounds=further.bounds_of(one.id),
-            comments=further.comments_on(one.id),
-        )
-        for one in arm_results(folder, judge, series.phases, sound.trials, ended)
-    )
+    arms = tuple(map(further.with_values, arm_results(folder, judge, series.phases, sound.trials, ended)))
     rulings = all_rulings(effects, judge.ruler)
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),

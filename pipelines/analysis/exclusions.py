@@ -105,12 +105,9 @@ class Exclusions:
 
     def _counts_the_same(self, effect: Effect) -> bool:
         """Whether a level that may show in anything shows in no count of its arm, and not in its memory."""
-        if len(effect.pairs) != 1 or effect.contrast:
+        if self._witness(effect) != ANYTHING:
             return False
         arm, base = effect.pairs[0]
-        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
-        if level is None or level.witness != ANYTHING:
-            return False
         ours, theirs = (self._records.counters(name) for name in (arm, base))
         moved = [one for one in counter_changes(theirs, ours) if not one.counter.startswith(NOISY)]
         memory = [self._records.median(name, "peak_bytes") or 0.0 for name in (arm, base)]
@@ -149,18 +146,19 @@ class Exclusions:
 
     def _inert(self, effect: Effect) -> Exclusion | None:
         """A level whose witness, the counter that it is declared to change, did not change."""
-        if len(effect.pairs) != 1 or effect.contrast:
+        if (witness := self._witness(effect)) is None:
             return None
-        arm, base = effect.pairs[0]
-        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
-        if level is None or level.witness is None:
-            return None
-        with_it, without_it = (
-            (self._records.counters(name) or {}).get(level.witness) for name in (arm, base)
-        )
+        with_it, without_it = ((self._records.counters(name) or {}).get(witness) for name in effect.pairs[0])
         if with_it is None or with_it != without_it:
             return None
-        return Exclusion(Outcome.INERT.value, f"{level.witness} is the same with and without it")
+        return Exclusion(Outcome.INERT.value, f"{witness} is the same with and without it")
+
+    def _witness(self, effect: Effect) -> str | None:
+        """The counter that the level of a single pair is declared to change; None where there is none."""
+        if len(effect.pairs) != 1 or effect.contrast:
+            return None
+        level = self._agreement.levels(self._manifest.arm(effect.pairs[0][0])).get(effect.toggle)
+        return level.witness if level else None
 
     def _other_results(self, arm: str, reference: str) -> Exclusion | None:
         parity = self._agreement.between(arm, reference)

@@ -77,7 +77,7 @@ def breakdown(comparison: Comparison) -> Breakdown | None:
         parts = [times.get(name, 0.0) for name in own]
         parts += [sum(times.get(name, 0.0) for name in others)] if others else []
         parts += [max(0.0, whole - sum(parts))]
-        # Phases are of all rounds, and the bar is of those that the arm shares with the baseline.
+        # Phases are of all rounds; the bar is of rounds that the arm shares with the baseline.
         paired = arm.paired_ns / whole if arm.paired_ns else 1.0
         bars.append(Bar(arm.name or arm.label, paired * whole, tuple(paired * part for part in parts)))
     names = (*own, *([OTHERS] if others else []), REST)

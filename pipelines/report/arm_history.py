@@ -166,7 +166,6 @@ def history_object(found: History, status: int, picture: str | None) -> HistoryO
 
 
 def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
-    marked = [(place, version) for place, version in enumerate(one.versions) if version.level is not None]
     return ArmHistoryObject(
         arm=one.arm,
         beside_reference=one.series.beside_reference,
@@ -174,7 +173,7 @@ def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
         versions=Rows(version_columns(reference), one.versions),
         change_points=tuple(
             ChangePointObject(version=place, sweep=version.sweep, commit=version.commit, ratio=version.level)
-            for place, version in marked
+            for place, version in enumerate(one.versions)
             if version.level is not None
         ),
         p=one.points.p if one.points else None,
