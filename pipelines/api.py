@@ -18,8 +18,7 @@ from perfsweep.pipelines.config.tracking import CHOSEN_SERVER, contradictions, f
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import executor_choice, launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.missing_trials import beside_rounds
-from perfsweep.pipelines.measured.sweeps import Planned, Sweep, Watch, watch_here
-from perfsweep.pipelines.measured.together import second_sweep
+from perfsweep.pipelines.measured import Planned, Sweep, Watch, second_sweep, watch_here
 from perfsweep.pipelines.plan import foreseen, power
 from perfsweep.pipelines.plan import plan as planning
 from perfsweep.pipelines.publish import publishing

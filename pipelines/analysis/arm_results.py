@@ -31,8 +31,8 @@ from perfsweep.pipelines.analysis.columns import (
     soft,
     some,
 )
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare, phases_of
 from perfsweep.pipelines.analysis.judging import Judge
-from perfsweep.pipelines.analysis.phases import PhaseShare, phases_of
 from perfsweep.pipelines.statistics.log_ratios import Weighted
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.records import Outcome, SweepFolder
@@ -98,8 +98,8 @@ def arm_results(
     write_parquet(folder.tables_dir / "phases.parquet", phases)
     counters = {arm.id: judge.records.counters(arm.id) for arm in manifest.arms}
     write_parquet(folder.tables_dir / "counters.parquet", counter_table(manifest.arms, counters))
-    first, names = counters[next(iter(manifest.sweep.references.values()))], manifest.arm_names
-    paired_ns = _paired_times(judge, used)
+    first, names = next(iter(manifest.sweep.references.values())), manifest.arm_names
+    times_ns = {arm.id: _median(used.filter(pl.col("arm") == arm.id)["ns_per_unit"]) for arm in manifest.arms}
     results = []
     for arm in manifest.arms:
         own = used.filter(pl.col("arm") == arm.id)
@@ -108,13 +108,13 @@ def arm_results(
             ArmResult(
                 label=arm.label,
                 rounds=own.height,
-                ns_per_unit=_median(own["ns_per_unit"]),
-                paired_ns=paired_ns(arm.id),
+                ns_per_unit=times_ns[arm.id],
+                paired_ns=_paired_ns(judge, arm.id, times_ns[arm.id], times_ns[first]),
                 peak_bytes=_whole(_median(own["peak_bytes"])),
                 outcomes=ended.get(arm.id, {}),
                 iteration_ns=iteration_ns,
                 phases=shares,
-                changes=counter_changes(first, counters[arm.id]),
+                changes=counter_changes(counters[first], counters[arm.id]),
                 name=names[arm.id],
                 mfu=_median(own["mfu"]),
                 id=arm.id,
@@ -127,22 +127,13 @@ def arm_results(
     return tuple(results)
 
 
-def _paired_times(judge: Judge, used: pl.DataFrame) -> Callable[[str], float | None]:
-    """Estimate times of arms (ids): the first reference arm's median times the ratio from shared rounds."""
+def _paired_ns(judge: Judge, arm: str, own_ns: float | None, base_ns: float | None) -> float | None:
+    """Time of an arm (id) by the ratio from rounds shared with the first reference arm, else its own median."""
     first = next(iter(judge.manifest.sweep.references.values()))
-
-    def median_of(arm: str) -> float | None:
-        return _median(used.filter(pl.col("arm") == arm)["ns_per_unit"])
-
-    base_ns = median_of(first)
-
-    def time_of(arm: str) -> float | None:
-        if arm == first or base_ns is None:
-            return median_of(arm)
-        estimate = judge.times.estimate(Weighted({arm: 1.0, first: -1.0}))
-        return base_ns * math.exp(estimate.log_ratio) if estimate.n else median_of(arm)
-
-    return time_of
+    if arm == first or base_ns is None:
+        return own_ns
+    estimate = judge.times.estimate(Weighted({arm: 1.0, first: -1.0}))
+    return base_ns * math.exp(estimate.log_ratio) if estimate.n else own_ns
 
 
 def _kernel_counts(own: pl.DataFrame) -> dict[str, float | None]:

@@ -30,11 +30,11 @@ from perfsweep.pipelines.analysis.exclusions import (
     machine_words,
 )
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials, failed_trials, missing_rounds
+from perfsweep.pipelines.analysis.iteration_series import read_series
 from perfsweep.pipelines.analysis.judging import Judge
 from perfsweep.pipelines.analysis.notes import comparison_notes, disturbance, scatter_warning
-from perfsweep.pipelines.analysis.phases import read_series
-from perfsweep.pipelines.analysis.quantities.completed import QuantityResults, arm_table, chosen, effect_table
-from perfsweep.pipelines.analysis.quantities.quantity import Measured, Quantity
+from perfsweep.pipelines.analysis.quantity import Measured, Quantity
+from perfsweep.pipelines.analysis.quantity_results import QuantityResults, arm_table, chosen, effect_table
 from perfsweep.pipelines.analysis.rulings import all_rulings, ruling_table
 from perfsweep.pipelines.store.files import write_parquet
 from perfsweep.pipelines.store.progress import Progress
@@ -148,15 +148,7 @@ def compare(
         )
         for r in judge.effects()
     )
-    arms = tuple(
-        replace(
-            one,
-            quantities=further.of_arm(one.id),
-            bounds=further.bounds_of(one.id),
-            comments=further.comments_on(one.id),
-        )
-        for one in arm_results(folder, judge, series.phases, sound.trials, ended)
-    )
+    arms = tuple(map(further.with_values, arm_results(folder, judge, series.phases, sound.trials, ended)))
     rulings = all_rulings(effects, judge.ruler)
     for name, table in (
         ("effects", parquet_table(effect_table(quantities), effects)),

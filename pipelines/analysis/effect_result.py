@@ -1,22 +1,103 @@
-"""What a comparison says of one effect: its time, its results, what it costs, the claims about it.
+"""What a comparison says of each effect: its verdict among all, its results, its costs, the claims about it.
 
 Every surface groups effects by what to do about them: turn a level on, leave it off, measure on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from perfsweep.pipelines.analysis.arm_records import Counts, Scaling
-from perfsweep.pipelines.analysis.decisions import Derivation
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
-from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict, verdict_word
+from perfsweep.pipelines.statistics.estimates import Estimate, reach
+from perfsweep.pipelines.statistics.log_ratios import Pair, Rounds
+from perfsweep.pipelines.statistics.verdicts import (
+    Judgement,
+    ReasonCode,
+    Verdict,
+    decide_verdicts,
+    verdict_word,
+)
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Outcome
 from perfsweep.pipelines.units import amount, bounds_text, speed
 from perfsweep.workloads.api import Claim
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What a verdict rests on: its pairs, what they amount to, and the bars that this was held to."""
+
+    pairs: tuple[Pair, ...]
+    estimate: Estimate
+    judgement: Judgement
+    comparisons: int
+    floor: float
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Estimates and verdicts by effect id; `floor` is how far placebos may lie off, 0 without any.
+
+    `controls` of the verdicts are on placebos, which are not among the comparisons.
+    """
+
+    estimates: dict[str, Estimate]
+    verdicts: dict[str, Judgement]
+    floor: float = 0.0
+    controls: int = 0
+
+    def without(self, names: Container[str]) -> Decisions:
+        """The same without some effects, which have counted among the comparisons."""
+        estimates = {name: one for name, one in self.estimates.items() if name not in names}
+        verdicts = {name: one for name, one in self.verdicts.items() if name not in names}
+        counted = sum(one.holm is not None for one in self.verdicts.values())
+        left = sum(one.holm is not None for one in verdicts.values())
+        return replace(self, estimates=estimates, verdicts=verdicts, controls=self.controls - counted + left)
+
+    def derivation(self, effect: Effect, times: Rounds) -> Derivation | None:
+        """Gather what the verdict on an effect rests on; None without a time."""
+        if effect.id not in self.verdicts:
+            return None
+        comparisons = 1 if effect.design == PLACEBO else self._comparisons
+        estimate, judgement = self.estimates[effect.id], self.verdicts[effect.id]
+        return Derivation(times.pairs(effect), estimate, judgement, comparisons, self.floor)
+
+    @property
+    def _comparisons(self) -> int:
+        return sum(one.holm is not None for one in self.verdicts.values()) - self.controls
+
+
+def decide(
+    times: Rounds, effects: Sequence[Effect], withheld: Mapping[str, Judgement], margin: float
+) -> Decisions:
+    """Judge effects against one another, corrected for their number (Holm 1979).
+
+    Placebos are a control and not among the comparisons. No effect smaller than their largest distance from
+    the baseline is called; each placebo is judged by the distance of the others.
+
+    Parameters
+    ----------
+    effects : the ones with a time to compare
+    withheld : verdicts, by id, of effects whose arms compute something else or did less work, or whose trials
+        say nothing
+    margin : log ratio within which there is no difference
+    """
+    controls = {one.id: times.estimate(one, math.inf) for one in effects if one.design == PLACEBO}
+    control = {name: estimate for name, estimate in controls.items() if estimate.n}
+    floor = reach(control.values())
+    others = {one.id: times.estimate(one, floor) for one in effects if one.id not in controls}
+    compared = {name: estimate for name, estimate in others.items() if estimate.n}
+    withheld = {name: verdict for name, verdict in withheld.items() if name in compared}
+    verdicts = decide_verdicts(compared, withheld, margin, floor)
+    for name in control:
+        bar = reach(estimate for other, estimate in control.items() if other != name)
+        verdicts[name] = decide_verdicts(control, margin=margin, floor=bar)[name]
+    return Decisions({**compared, **control}, verdicts, floor, len(control))
+
 
 SPEED, MEMORY = "speed", "memory"
 """Figures that are a ratio to the base; all others are an arm's own value."""

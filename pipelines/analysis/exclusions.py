@@ -1,4 +1,4 @@
-"""What may not be compared: trials of several machines, arms of different data, effects that are ruled out.
+"""What may not be compared, or not be judged: other machines and data, effects ruled out, times too noisy.
 
 Nothing is ever computed over a mixture of machines, and the report still comes out: of several the one with
 the most trials counts, and an effect between arms of different data has no time. Comparing and tuning ask
@@ -7,6 +7,7 @@ here alone why an arm or effect has none. Pure: records and parity go in, a reas
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ import polars as pl
 from perfsweep.pipelines.analysis.arm_records import NOISY, ArmRecords, counter_changes
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode
+from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
+from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.progress import DATA, Progress, machine_of
 from perfsweep.pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
 from perfsweep.workloads.declarations import ANYTHING
@@ -103,12 +105,9 @@ class Exclusions:
 
     def _counts_the_same(self, effect: Effect) -> bool:
         """Whether a level that may show in anything shows in no count of its arm, and not in its memory."""
-        if len(effect.pairs) != 1 or effect.contrast:
+        if self._witness(effect) != ANYTHING:
             return False
         arm, base = effect.pairs[0]
-        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
-        if level is None or level.witness != ANYTHING:
-            return False
         ours, theirs = (self._records.counters(name) for name in (arm, base))
         moved = [one for one in counter_changes(theirs, ours) if not one.counter.startswith(NOISY)]
         memory = [self._records.median(name, "peak_bytes") or 0.0 for name in (arm, base)]
@@ -147,18 +146,19 @@ class Exclusions:
 
     def _inert(self, effect: Effect) -> Exclusion | None:
         """A level whose witness, the counter that it is declared to change, did not change."""
-        if len(effect.pairs) != 1 or effect.contrast:
+        if (witness := self._witness(effect)) is None:
             return None
-        arm, base = effect.pairs[0]
-        level = self._agreement.levels(self._manifest.arm(arm)).get(effect.toggle)
-        if level is None or level.witness is None:
-            return None
-        with_it, without_it = (
-            (self._records.counters(name) or {}).get(level.witness) for name in (arm, base)
-        )
+        with_it, without_it = ((self._records.counters(name) or {}).get(witness) for name in effect.pairs[0])
         if with_it is None or with_it != without_it:
             return None
-        return Exclusion(Outcome.INERT.value, f"{level.witness} is the same with and without it")
+        return Exclusion(Outcome.INERT.value, f"{witness} is the same with and without it")
+
+    def _witness(self, effect: Effect) -> str | None:
+        """The counter that the level of a single pair is declared to change; None where there is none."""
+        if len(effect.pairs) != 1 or effect.contrast:
+            return None
+        level = self._agreement.levels(self._manifest.arm(effect.pairs[0][0])).get(effect.toggle)
+        return level.witness if level else None
 
     def _other_results(self, arm: str, reference: str) -> Exclusion | None:
         parity = self._agreement.between(arm, reference)
@@ -182,6 +182,55 @@ def _ended(record: TrialRecord) -> Exclusion:
 
 def _first(exclusions: Iterable[Exclusion | None]) -> Exclusion | None:
     return next((exclusion for exclusion in exclusions if exclusion), None)
+
+
+class HoldingBack:
+    """Holds verdicts of one sweep back, by the timing trials that count (`used`)."""
+
+    def __init__(self, manifest: Manifest, used: pl.DataFrame, records: ArmRecords) -> None:
+        self._manifest, self._records = manifest, records
+        sound = used.filter(pl.col("disturbed") == "")
+        self._disturbed = set(used["arm"].to_list()) - set(sound["arm"].to_list())
+
+    def of(self, effect: Effect, rounds: int) -> Judgement | None:
+        """Judge an effect whose times say nothing, of so many rounds or generations; None of any other."""
+        if self._manifest.sweep.measure.look:
+            reason = "only a look (measure.look)"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.ONLY_A_LOOK)
+        if effect.weights.keys() <= self._disturbed:
+            reason = "every trial of its arms was disturbed"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.ALL_DISTURBED)
+        if reason := self._unlike_beats(effect):
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.UNLIKE_BEATS)
+        if scaled(effect, self._power(rounds)) > USELESS:
+            reason = "one round has no interval" if rounds == 1 else f"{rounds} rounds decide nothing"
+            return Judgement(Verdict.HELD_BACK, None, reason=reason, code=ReasonCode.TOO_FEW_ROUNDS)
+        return None
+
+    def _unlike_beats(self, effect: Effect) -> str:
+        """Why arms whose slow iterations come without a period are not comparable; "" where they are.
+
+        The regions of one arm may contain more slow iterations than those of another, the same in every
+        round. More rounds then only narrow a wrong interval.
+        """
+        beats = [self._records.beat(arm) for arm in effect.weights]
+        if not any(beat.irregular for beat in beats):
+            return ""
+        least, most = min(beat.each for beat in beats), max(beat.each for beat in beats)
+        # What the arms' times would differ by for this reason alone.
+        if (
+            not most
+            or (1 - least / most) * max(beat.share for beat in beats) <= self._manifest.sweep.measure.margin
+        ):
+            return ""
+        return (
+            f"regions held unlike numbers of heavy iterations, {least:.2g} and {most:.2g} each, which come at"
+            " no regular distance: measure longer regions with measure.iterations"
+        )
+
+    @functools.cache  # noqa: B019 - lives as long as the comparison
+    def _power(self, rounds: int) -> Power:
+        return power(self._manifest, replications=rounds)
 
 
 @dataclass(frozen=True)

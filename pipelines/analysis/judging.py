@@ -10,9 +10,8 @@ from statistics import median
 import polars as pl
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
-from perfsweep.pipelines.analysis.decisions import Decisions, HoldingBack, decide
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions, differing_data
+from perfsweep.pipelines.analysis.effect_result import Decisions, EffectResult, decide
+from perfsweep.pipelines.analysis.exclusions import Exclusion, Exclusions, HoldingBack, differing_data
 from perfsweep.pipelines.analysis.rulings import Ruler, decide_memory
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict

@@ -13,8 +13,15 @@ import polars as pl
 
 from perfsweep.pipelines.analysis.arm_records import ArmRecords
 from perfsweep.pipelines.analysis.columns import Column, ValueType, file_column, parquet_table
-from perfsweep.pipelines.analysis.decisions import Decisions, decide
-from perfsweep.pipelines.analysis.effect_result import MEMORY, SPEED, EffectResult, RuledClaim, level_name
+from perfsweep.pipelines.analysis.effect_result import (
+    MEMORY,
+    SPEED,
+    Decisions,
+    EffectResult,
+    RuledClaim,
+    decide,
+    level_name,
+)
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.plan.arms import Space

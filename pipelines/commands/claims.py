@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.across.claim_ledger import (
+from perfsweep.pipelines.analysis.claim_ledger import (
     Entry,
     gather_rulings,
     ledger,

@@ -8,17 +8,17 @@ from pathlib import Path
 from rich.console import Console
 
 from perfsweep.pipelines import api
-from perfsweep.pipelines.analysis.across import baselines
-from perfsweep.pipelines.analysis.across.baselines import Baseline, Changes
-from perfsweep.pipelines.analysis.across.version_history import CommitVersions, History, commit_versions
-from perfsweep.pipelines.analysis.across.version_history import history as follow
+from perfsweep.pipelines.analysis import baselines
+from perfsweep.pipelines.analysis.baselines import Baseline, Changes
+from perfsweep.pipelines.analysis.version_history import CommitVersions, History, commit_versions
+from perfsweep.pipelines.analysis.version_history import history as follow
 from perfsweep.pipelines.commands.sweep import show_comparison, status_of
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report import explanation
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
 from perfsweep.pipelines.report.markdown import effects_latex
-from perfsweep.pipelines.report.objects import Rows, print_csv, print_json
+from perfsweep.pipelines.report.tables import Rows, print_csv, print_json
 from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import SweepFolder
@@ -107,7 +107,7 @@ def _import_workload(path: str) -> None:
 
 
 def _refuse_other_kinds(figure: str | None, latex: str | None, page: str | None) -> None:
-    from perfsweep.pipelines.report.pictures import picture_file  # with what draws
+    from perfsweep.pipelines.report import picture_file  # with what draws
 
     if figure:
         picture_file.refuse_other_kinds("--figure", Path(figure))
@@ -121,7 +121,7 @@ def _export(
     console: Console, opened: api.Sweep, figure: str | None, latex: str | None, page: str | None
 ) -> None:
     """Write the effects as a picture and as LaTeX, and the answer as a page, where files are named."""
-    from perfsweep.pipelines.report.pictures import picture_file
+    from perfsweep.pipelines.report import picture_file
 
     if figure:
         picture_file.write_effects("--figure", Path(figure), opened.comparison)
@@ -187,7 +187,7 @@ def history(
     """
     refuse_several({"--json": as_json, "--csv": as_csv})
     if picture:
-        from perfsweep.pipelines.report.pictures import picture_file
+        from perfsweep.pipelines.report import picture_file
 
         picture_file.refuse_other_kinds("--picture", Path(picture))
     console = error_console() if as_json or as_csv else console_here()
@@ -196,7 +196,7 @@ def history(
     found = _followed(versions, arm, margin)
     status = SOME_FAILED if any(one.slower for one in found.arms) else DONE
     if picture:
-        from perfsweep.pipelines.report.pictures import picture_file
+        from perfsweep.pipelines.report import picture_file
 
         picture_file.write_history("--picture", Path(picture), found)
     if as_json:

@@ -20,6 +20,7 @@ from perfsweep.pipelines.report.terminal_table import print_table
 from perfsweep.pipelines.search import factors, ladders
 from perfsweep.pipelines.search.driver import SearchDriver
 from perfsweep.pipelines.search.factors import (
+    Factor,
     Grid,
     budget,
     ladder_factor,
@@ -29,7 +30,6 @@ from perfsweep.pipelines.search.factors import (
 from perfsweep.pipelines.search.ladders import LadderResult, SizeResult
 from perfsweep.pipelines.search.measurements import SearchSweep
 from perfsweep.pipelines.search.search import explore, search, stack
-from perfsweep.pipelines.search.surrogate import Factor
 from perfsweep.pipelines.search.verification import Verification
 from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.terminal import bold, console_here

@@ -137,9 +137,9 @@ def _each(console: Console, profiling: Profiling, asked: Sequence[ProfileConfig]
     status = DONE
     for ended in map(profiling.run, asked):
         if ended.kept is not None:
-            from perfsweep.pipelines.report.pictures import memory_chart  # with what draws
+            from perfsweep.pipelines.report import arm_charts  # with what draws
 
-            memory_chart.write_picture(ended.kept)
+            arm_charts.write_memory_picture(ended.kept)
             profile_tables.show(console, ended.kept, top)
             continue
         status = SOME_FAILED

@@ -22,9 +22,9 @@ from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line, table_of_runs
-from perfsweep.pipelines.report import progress_display, sweep_status
-from perfsweep.pipelines.report.objects import print_json
-from perfsweep.pipelines.report.sweep_status import PackStatus, SweepStatus
+from perfsweep.pipelines.report import progress_display
+from perfsweep.pipelines.report.progress_display import PackStatus, SweepStatus
+from perfsweep.pipelines.report.tables import print_json
 from perfsweep.pipelines.store import writers
 from perfsweep.pipelines.store.files import plain_file
 from perfsweep.pipelines.store.progress import StoredTrial
@@ -48,7 +48,7 @@ def status(sweep: str, as_json: bool = False) -> int:
     if as_json:
         print_json(found)
     else:
-        sweep_status.show(console_here(), found)
+        progress_display.show_status(console_here(), found)
     return found.exit
 
 

@@ -16,7 +16,7 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import launch, pack_jobs, submitted
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
-from perfsweep.pipelines.measured.sweeps import Watch
+from perfsweep.pipelines.measured import Watch
 from perfsweep.pipelines.plan.packs import estimated_cost
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing

@@ -157,15 +157,9 @@ class Agreement:
 
         Paired seeds of arms that draw at random, then references that are run again.
         """
-        pairs = dict.fromkeys(
-            (arm, self.reference(effect))
-            for effect in self._compared
-            if effect.weights.keys() <= set(pack.arms)
-            for arm in effect.weights
-        )
         seeds = (
             (one, seed)
-            for arm, reference in pairs
+            for arm, reference in self._pairs_of(pack)
             for seed in range(1, self.seeds_wanted(arm, reference))
             for one in (reference, arm)
         )
@@ -204,16 +198,19 @@ class Agreement:
 
     def repeats_wanted(self, pack: Pack) -> list[str]:
         """List references that a second run would tell something of: the evidence of an arm is different."""
-        effects = [one for one in self._compared if one.weights.keys() <= set(pack.arms)]
-        pairs = {(arm, self.reference(effect)) for effect in effects for arm in effect.weights}
         return sorted(
             {
                 reference
-                for arm, reference in pairs
+                for arm, reference in self._pairs_of(pack)
                 if self._judged(*map(self._manifest.arm, (arm, reference))).verdict is ParityVerdict.DIFFERENT
                 and self.evidence(reference, REPEAT) is None
             }
         )
+
+    def _pairs_of(self, pack: Pack) -> dict[tuple[str, str], None]:
+        """Arms of the effects that lie in a pack, each with the arm that its results are held against."""
+        effects = [one for one in self._compared if one.weights.keys() <= set(pack.arms)]
+        return dict.fromkeys((arm, self.reference(effect)) for effect in effects for arm in effect.weights)
 
     def levels(self, arm: Arm) -> dict[str, DeclaredLevel]:
         """The declared levels of an arm."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.across.baselines import SLOWER, Change, Changes
-from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History, Version
+from perfsweep.pipelines.analysis.baselines import SLOWER, Change, Changes
 from perfsweep.pipelines.analysis.columns import NAME_WIDTH, Column, Style, Where, file_column, own_column
-from perfsweep.pipelines.report.objects import Rows, member
-from perfsweep.pipelines.report.tables import Table
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History, Version
+from perfsweep.pipelines.report.tables import Rows, Table, member
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.change_points import ALPHA
 from perfsweep.pipelines.statistics.estimates import LEVEL
@@ -22,11 +21,16 @@ CSV_SCHEMA = "perfsweep.history.csv/1"
 """Name and version of the rows that `history --csv` prints: those of `arms[].versions`, with their arm."""
 
 
-def _change(one: Version) -> tuple[float | None, float | None, float | None]:
+Ends = tuple[float | None, float | None, float | None]
+"""A ratio with the ends of its interval, as far as there is one."""
+
+
+def _change(one: Version) -> Ends:
     return (one.change.ratio, one.change.low, one.change.high) if one.change else (None, None, None)
 
 
-def _relative(one: Version) -> tuple[float | None, float | None, float | None]:
+def _relative(one: Version | JudgedChange) -> Ends:
+    """The same of the ratio to the baseline."""
     return (one.change.relative if one.change else None) or (None, None, None)
 
 
@@ -162,7 +166,6 @@ def history_object(found: History, status: int, picture: str | None) -> HistoryO
 
 
 def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
-    marked = [(place, version) for place, version in enumerate(one.versions) if version.level is not None]
     return ArmHistoryObject(
         arm=one.arm,
         beside_reference=one.series.beside_reference,
@@ -170,7 +173,7 @@ def _arm_object(one: ArmHistory, reference: str) -> ArmHistoryObject:
         versions=Rows(version_columns(reference), one.versions),
         change_points=tuple(
             ChangePointObject(version=place, sweep=version.sweep, commit=version.commit, ratio=version.level)
-            for place, version in marked
+            for place, version in enumerate(one.versions)
             if version.level is not None
         ),
         p=one.points.p if one.points else None,
@@ -245,18 +248,6 @@ class JudgedChange:
     verdict: str
 
 
-def _bounds(one: JudgedChange) -> str:
-    return bounds_text(one.change.ratio, one.change.low, one.change.high)
-
-
-def _relative_of(one: JudgedChange) -> tuple[float | None, float | None, float | None]:
-    return one.change.relative or (None, None, None)
-
-
-def _relative_bounds(one: JudgedChange) -> str:
-    return bounds_text(*_relative_of(one))
-
-
 def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
     """Declare the columns of two sweeps that are compared: of one arm each row."""
     interval, relative = ("95 % interval", "the same of its ratio to the baseline of its own sweep")
@@ -272,20 +263,31 @@ def change_columns(reference: str) -> tuple[Column[JudgedChange], ...]:
         ),
         file_column("low", lambda one: one.change.low, float, "lower end of its 95 % interval"),
         file_column("high", lambda one: one.change.high, float, "upper end"),
-        Column("bounds", interval, text=_bounds, where=Where.PEOPLE, kind=float),
+        Column(
+            "bounds",
+            interval,
+            text=lambda one: bounds_text(one.change.ratio, one.change.low, one.change.high),
+            where=Where.PEOPLE,
+            kind=float,
+        ),
         Column(
             "relative",
             f"against {reference}",
-            lambda one: _relative_of(one)[0],
-            lambda one: speed(_relative_of(one)[0]),
+            lambda one: _relative(one)[0],
+            lambda one: speed(_relative(one)[0]),
             doc=relative,
             kind=float,
         ),
-        file_column(
-            "relative_low", lambda one: _relative_of(one)[1], float, "lower end of its 95 % interval"
+        file_column("relative_low", lambda one: _relative(one)[1], float, "lower end of its 95 % interval"),
+        file_column("relative_high", lambda one: _relative(one)[2], float, "upper end"),
+        Column(
+            "relative_bounds",
+            interval,
+            text=lambda one: bounds_text(*_relative(one)),
+            where=Where.PEOPLE,
+            kind=float,
+            drop=1,
         ),
-        file_column("relative_high", lambda one: _relative_of(one)[2], float, "upper end"),
-        Column("relative_bounds", interval, text=_relative_bounds, where=Where.PEOPLE, kind=float, drop=1),
         own_column(
             "verdict",
             "",

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult, Quality
+from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.combinations import Part
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FAILURES, FailedTrials
-from perfsweep.pipelines.analysis.quantities.completed import arm_table, effect_table
+from perfsweep.pipelines.analysis.quantity_results import arm_table, effect_table
 from perfsweep.pipelines.analysis.rulings import RULINGS
 from perfsweep.pipelines.report.arm_history import Against
-from perfsweep.pipelines.report.objects import Rows, member
 from perfsweep.pipelines.report.sentences import footnotes, open_questions, use
+from perfsweep.pipelines.report.tables import Rows, member
 from perfsweep.pipelines.statistics.estimates import LEVEL
 
 SCHEMA = "perfsweep.compare/2"
@@ -151,7 +151,11 @@ def comparison_object(
         ),
         arms=Rows(arm_table(comparison.quantities), comparison.arms),
         claims=Rows(RULINGS, comparison.rulings),
-        oracles=tuple(deviation for arm in comparison.quality for deviation in _deviations(arm)),
+        oracles=tuple(
+            DeviationObject(arm=arm.arm, check=one.check, value=one.value, bound=one.bound, holds=one.holds)
+            for arm in comparison.quality
+            for one in arm.deviations
+        ),
         failures=Rows(FAILURES, comparison.failures),
         missing=comparison.missing,
         machine=comparison.machine,
@@ -180,10 +184,3 @@ def _part(part: Part) -> PartObject:
     gains = (GainObject(arm=one.arm, whole=one.whole.speed, method=one.method.speed) for one in part.gains)
     speed = part.step.speed if part.step else None
     return PartObject(name=part.name, start=part.start, end=part.end, speed=speed, gains=tuple(gains))
-
-
-def _deviations(arm: Quality) -> list[DeviationObject]:
-    return [
-        DeviationObject(arm=arm.arm, check=one.check, value=one.value, bound=one.bound, holds=one.holds)
-        for one in arm.deviations
-    ]

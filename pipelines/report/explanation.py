@@ -11,8 +11,7 @@ from rich.console import Console
 from perfsweep.pipelines.analysis.arm_records import outcome_text
 from perfsweep.pipelines.analysis.columns import Column
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.decisions import Derivation
-from perfsweep.pipelines.analysis.effect_result import EffectResult, effect_name
+from perfsweep.pipelines.analysis.effect_result import Derivation, EffectResult, effect_name
 from perfsweep.pipelines.report.tables import Table, design_title, effects_by_design
 from perfsweep.pipelines.report.terminal_table import print_lines, print_table
 from perfsweep.pipelines.statistics.estimates import Estimate, Interval

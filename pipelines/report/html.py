@@ -17,19 +17,22 @@ from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import BETWEEN, counts
-from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.charts import last_traces, size_curves
-from perfsweep.pipelines.report.pictures.effects_chart import chart as effects_chart
-from perfsweep.pipelines.report.pictures.effects_chart import effect_rows, steps
-from perfsweep.pipelines.report.pictures.effects_chart import waterfall as waterfall_chart
-from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
-from perfsweep.pipelines.report.pictures.phases_chart import breakdown
-from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
-from perfsweep.pipelines.report.pictures.trade_off import TradeOff, trade_off
-from perfsweep.pipelines.report.pictures.trade_off import chart as trade_off_chart
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.arm_charts import (
+    breakdown,
+    iterations_chart,
+    last_traces,
+    memory_chart,
+    phases_chart,
+)
+from perfsweep.pipelines.report.effects_chart import chart as effects_chart
+from perfsweep.pipelines.report.effects_chart import effect_rows, interaction, steps
+from perfsweep.pipelines.report.effects_chart import waterfall as waterfall_chart
 from perfsweep.pipelines.report.profile_tables import PROFILE_HEADINGS, linked_profiles
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, footnotes, open_questions, opening
 from perfsweep.pipelines.report.tables import Table, answer_tables, arms_table, changes_table
+from perfsweep.pipelines.report.trade_off import TradeOff, size_curve, size_curves, trade_off
+from perfsweep.pipelines.report.trade_off import chart as trade_off_chart
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.profiles import kept_profiles, read_course
 from perfsweep.pipelines.store.provenance import Provenance
@@ -93,7 +96,7 @@ def write_html(
 
 def _interaction(number: int, corners: Corners) -> Markup:
     label = f"Interaction of {corners.name}: time against neither"
-    return svg.one(partial(charts.interaction, corners), f"interaction-{number}", label)
+    return svg.one(partial(interaction, corners), f"interaction-{number}", label)
 
 
 def interaction_title(tables: list[Table]) -> str:
@@ -114,7 +117,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
     names = manifest.arm_names
     for curve in size_curves(trials, manifest.arms, _ladders(manifest)):
         caption = "Crosses are sizes whose trials did not finish, with the reason."
-        yield Picture(f"Frontier of {curve.toggle}", caption, partial(charts.size_curve, curve))
+        yield Picture(f"Frontier of {curve.toggle}", caption, partial(size_curve, curve))
     shown = {arm: names[arm] for arm in baseline_and_fastest(manifest, comparison) if arm in names}
     if traces := last_traces(trials, shown):
         before = f"; {_discarded(manifest)} is dotted" if any(trace.has_warm_up for trace in traces) else ""
@@ -122,7 +125,7 @@ def _pictures(manifest: Manifest, comparison: Comparison, trials: pl.DataFrame) 
             trace.spikes for trace in traces
         )
         caption = f"The last round of {' and '.join(shown.values())}, iteration by iteration{before}.{spikes}"
-        yield Picture("Iterations", caption, partial(charts.iterations, traces))
+        yield Picture("Iterations", caption, partial(iterations_chart, traces))
 
 
 def _trade_off_caption(found: TradeOff) -> str:
@@ -183,7 +186,7 @@ def answer_pictures(comparison: Comparison) -> Iterator[Picture]:
 
 def _desk(rows: Sized) -> int:
     """Pixels of a picture by its rows: of many rows, whose names may not fold, it has the page's width."""
-    return svg.WIDE if len(rows) > charts.MANY else svg.HALF
+    return svg.WIDE if len(rows) > svg.MANY else svg.HALF
 
 
 def baseline_and_fastest(manifest: Manifest, comparison: Comparison) -> list[str]:

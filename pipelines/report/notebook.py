@@ -102,8 +102,8 @@ def comparison_html(comparison: compare.Comparison) -> str:
 
 def _picture(comparison: compare.Comparison) -> Markup:
     """Draw the effects, with names of their own among the outputs of a notebook."""
-    from perfsweep.pipelines.report.pictures import svg
-    from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows
+    from perfsweep.pipelines.report import svg
+    from perfsweep.pipelines.report.effects_chart import chart, effect_rows
 
     rows = effect_rows(comparison)
     if not rows:

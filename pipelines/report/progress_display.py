@@ -1,4 +1,4 @@
-"""What you see while a sweep runs: the plan, a line of progress, and how to leave and come back.
+"""What you see while a sweep runs: the plan, a line of progress, its state from another shell, how to leave.
 
 On a terminal one line is redrawn, with a table of what is known so far below it; a log file, or a cell of a
 notebook, has a line now and then.
@@ -35,16 +35,16 @@ from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.analysis.columns import Where
 from perfsweep.pipelines.analysis.compare import compare
 from perfsweep.pipelines.analysis.effect_result import IN_ORDER, EffectResult, by_speed, by_todo
-from perfsweep.pipelines.analysis.quantities.completed import effect_table
+from perfsweep.pipelines.analysis.quantity_results import effect_table
 from perfsweep.pipelines.plan.power import Forecast, forecast, power
 from perfsweep.pipelines.plan.tally import Ahead, Tally
-from perfsweep.pipelines.report.tables import Table, heading
+from perfsweep.pipelines.report.tables import Table, heading, member
 from perfsweep.pipelines.report.terminal_table import drawn, fitting_columns, print_table
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Event, Kind, Manifest, SweepFolder, read_status
 from perfsweep.pipelines.store.stop_rule import LEAST_TO_STOP
-from perfsweep.pipelines.terminal import bold, shell_line
+from perfsweep.pipelines.terminal import bold, shell_line, whole_table
 from perfsweep.workloads.errors import PerfsweepError
 
 LOG_EVERY_S = 10.0
@@ -343,3 +343,54 @@ def _what_goes_on(left: int) -> str:
         f"detached: submitted jobs go on, but {packs} not submitted yet and will not be until the same sweep"
         " command is started again."
     )
+
+
+STATUS_SCHEMA = "perfsweep.status/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackStatus:
+    """One pack: its rounds, its trials, and the state of its job."""
+
+    pack: str = member("its name, such as `p000`")
+    arms: int = member("that it measures")
+    rounds: int = member("finished")
+    rounds_planned: int = member("that it is to have; grows while an adaptive sweep runs")
+    trials: int = member("recorded, of every kind and attempt")
+    not_ok: int = member("of them that did not end well")
+    job: str | None = member("state of its job on Slurm; null where nothing of the sweep ever was there")
+    note: str | None = member("what else is known of the job, such as why it waits; may be empty")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rounds are there."""
+        return self.rounds >= self.rounds_planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepStatus:
+    """What `perfsweep status SWEEP --json` prints."""
+
+    schema: str = member(f"`{STATUS_SCHEMA}`", default=STATUS_SCHEMA)
+    sweep: str = member("its name")
+    workload: str = member("as the command line names it")
+    folder: str = member("of the sweep, as it was given")
+    exit: int = member("the exit status: 0 all rounds are there, 1 some are not, 3 a job needs attention")
+    packs: tuple[PackStatus, ...] = member("every pack of the plan")
+    skipped: tuple[str, ...] = member("files that could not be read, and why, in sentences")
+
+
+def show_status(console: Console, status: SweepStatus) -> None:
+    """Print a line for each pack, and what could not be read."""
+    with_jobs = any(pack.job is not None for pack in status.packs)
+    table = whole_table(
+        rich_table.Table(title=f"{status.sweep}: {status.workload}", title_justify="left"),
+        *("pack", "arms", "rounds finished", "trials", "not ok", *(("job", "note") if with_jobs else ())),
+    )
+    for pack in status.packs:
+        counts = (f"{pack.rounds} of {pack.rounds_planned}", str(pack.trials), str(pack.not_ok))
+        job = (pack.job or "", pack.note or "") if with_jobs else ()
+        table.add_row(pack.pack, str(pack.arms), *counts, *job)
+    console.print(table)
+    for message in status.skipped:
+        console.print(f"skipped: {message}", highlight=False, markup=False, soft_wrap=True)

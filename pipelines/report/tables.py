@@ -1,16 +1,23 @@
-"""The tables of a comparison, for all that show them: terminal, page and Markdown.
+"""The tables of a comparison for people, on terminal, page and in Markdown, and for programs, as JSON and CSV.
 
 The columns of the tables of effects and arms are declared in `perfsweep.pipelines.analysis`; the columns of
-the smaller tables next to them are declared here.
+the smaller tables next to them are declared here. An object for programs is a dataclass, whose fields are
+declared once, by `member`: what is printed and docs/json.md are both read from that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from itertools import groupby
 from operator import itemgetter
-from typing import Generic
+from pathlib import Path
+from typing import Any, Generic
+
+import click
 
 from perfsweep.pipelines.analysis.arm_records import CounterChange
 from perfsweep.pipelines.analysis.arm_results import ArmResult, Quality
@@ -21,6 +28,8 @@ from perfsweep.pipelines.analysis.columns import (
     Style,
     T,
     Where,
+    parquet_table,
+    row_values,
     soft,
     visible_columns,
 )
@@ -37,9 +46,10 @@ from perfsweep.pipelines.analysis.effect_result import (
 )
 from perfsweep.pipelines.analysis.exclusions import BASE
 from perfsweep.pipelines.analysis.failed_trials import FAILURES
-from perfsweep.pipelines.analysis.quantities.completed import Quantity, arm_table, effect_table
+from perfsweep.pipelines.analysis.quantity_results import Quantity, arm_table, effect_table
 from perfsweep.pipelines.store.schema import PLACEBO, Outcome
 from perfsweep.pipelines.units import speed
+from perfsweep.workloads.errors import harmless
 
 
 @dataclass(frozen=True)
@@ -293,3 +303,46 @@ def claim_columns(comparison: Comparison) -> tuple[Column[RuledClaim], ...]:
         ),
         Column("ruling", "ruling", text=lambda one: one.text, width=NAME_WIDTH),
     )
+
+
+@dataclass(frozen=True)
+class Rows(Generic[T]):
+    """Rows of a table, which become a list of objects: a field for each column that is written down."""
+
+    columns: tuple[Column[T], ...]
+    rows: Sequence[T]
+
+
+def member(doc: str, *, columns: tuple[Column, ...] = (), **rest: Any) -> Any:
+    """Declare a field of an object; of `Rows`, with the columns that they have."""
+    return field(metadata={"doc": doc, "columns": columns}, **rest)
+
+
+def as_json(value: Any) -> Any:
+    """Turn a value into what JSON knows; numbers that JSON has no word for, NaN and infinity, become null."""
+    if isinstance(value, Rows):
+        return [as_json(row_values(value.columns, row)) for row in value.rows]
+    if is_dataclass(value):
+        return {one.name: as_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value.value if isinstance(value, Enum) else str(value) if isinstance(value, Path) else value
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object on stdout."""
+    click.echo(json.dumps(as_json(value), indent=2, allow_nan=False))
+
+
+def print_csv(schema: str, table: Rows) -> None:
+    """Print rows as CSV on stdout, under a line of names; the first column says which schema they have."""
+    import polars as pl  # takes a second, and JSON needs none
+
+    numbers = pl.col(pl.Float64)
+    finite = pl.when(numbers.is_finite()).then(numbers).otherwise(None)
+    written = parquet_table(table.columns, table.rows).with_columns(finite)
+    click.echo(harmless(written.select(pl.lit(schema).alias("schema"), pl.all()).write_csv()), nl=False)

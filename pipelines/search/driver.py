@@ -15,10 +15,9 @@ from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.publish import publishing
 from perfsweep.pipelines.publish.published import published_line
 from perfsweep.pipelines.report import progress_display
-from perfsweep.pipelines.search.factors import Grid, limit_words
+from perfsweep.pipelines.search.factors import Grid, Point, limit_words
 from perfsweep.pipelines.search.measurements import PackBroke, SearchSweep
 from perfsweep.pipelines.search.search import Observation, Proposal, exhaustive
-from perfsweep.pipelines.search.surrogate import Point
 from perfsweep.pipelines.statistics.verdicts import verdict_word
 from perfsweep.pipelines.terminal import bold
 from perfsweep.pipelines.units import speed

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from perfsweep.pipelines.search.factors import Factor, Measured, Point, predict
 from perfsweep.pipelines.search.ladders import (
     LadderResult,
     SizeResult,
@@ -24,7 +25,6 @@ from perfsweep.pipelines.search.ladders import (
     largest_feasible,
     summary,
 )
-from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
 
 LADDER_LIMIT = 10
 """Most sizes that the climb measures."""
@@ -144,19 +144,15 @@ def explore(
     factor: Factor, budget: int | None, limit: int
 ) -> Generator[Proposal, Observations, LadderResult]:
     """Find a ladder's fastest size, cliff, and largest size that fits, in at most `limit` measurements."""
-    numbers = {int(value): n for n, value in enumerate(factor.values) if isinstance(value, int)}
-    sizes, known = sorted(numbers), {}
+    points = {int(value): (n,) for n, value in enumerate(factor.values) if isinstance(value, int)}
+    sizes, known = sorted(points), {}
     stages = (lambda: climb(sizes, budget, limit), lambda: largest_feasible(sizes, known, budget, limit))
     for begin in stages:
         stage = begin()
         chosen = next(stage, None)
         while chosen:
-            observations = yield Proposal("ladder", tuple((numbers[size],) for size in chosen))
-            known = {
-                size: _size_result(size, observations[n,])
-                for size, n in numbers.items()
-                if (n,) in observations
-            }
+            observations = yield Proposal("ladder", tuple(points[size] for size in chosen))
+            known = _known_sizes(points, observations)
             try:
                 chosen = stage.send(known)
             except StopIteration:
@@ -202,11 +198,7 @@ class _SearchState:
         chosen = next(climbing, None)
         while chosen:
             yield from self.propose("ladder", [points[size] for size in chosen])
-            known = {
-                size: _size_result(size, self.observations[point])
-                for size, point in points.items()
-                if point in self.observations
-            }
+            known = _known_sizes(points, self.observations)
             if best := fastest(known):
                 self.start = points[best.size]
             try:
@@ -390,6 +382,12 @@ class _SearchState:
         return (*point[:i], number, *point[i + 1 :])
 
 
-def _size_result(size: int, one: Observation) -> SizeResult:
-    error, out_of_memory = math.sqrt(one.variance), one.outcome == "oom"
-    return SizeResult(size, one.value, error, one.peak_bytes, one.reason, out_of_memory)
+def _known_sizes(points: Mapping[int, Point], observations: Observations) -> dict[int, SizeResult]:
+    """What is known of the sizes of a ladder, each with its arm."""
+    there = {size: observations[point] for size, point in points.items() if point in observations}
+    return {
+        size: SizeResult(
+            size, one.value, math.sqrt(one.variance), one.peak_bytes, one.reason, one.outcome == "oom"
+        )
+        for size, one in there.items()
+    }

@@ -21,9 +21,8 @@ from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment
 from perfsweep.pipelines.plan.plan import folder_name
 from perfsweep.pipelines.search.driver import SearchDriver
-from perfsweep.pipelines.search.factors import limit_words
+from perfsweep.pipelines.search.factors import Factor, Point, limit_words
 from perfsweep.pipelines.search.search import SearchResult, exhaustive
-from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.verdicts import Verdict, verdict_word
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.planned import declared_workload

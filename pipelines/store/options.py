@@ -29,7 +29,7 @@ COLUMNS: tuple[str, ...] = (
     "target",
     "target_steps",
 )
-"""Quantities next to time that a report may show; `analysis.quantities.completed` says what each is."""
+"""Quantities next to time that a report may show; `analysis.quantity_results` says what each is."""
 
 MOST_ROUNDS = 100_000
 """Of a plan that lists the order of arms in each."""

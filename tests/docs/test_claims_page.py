@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.analysis.across.claim_ledger import published_rulings
+from perfsweep.pipelines.analysis.claim_ledger import published_rulings
 from perfsweep.pipelines.commands import claims
 from perfsweep.workloads import registry
 

@@ -10,8 +10,8 @@ from documented import ROOT
 from perfsweep.pipelines.analysis.arm_results import ARMS
 from perfsweep.pipelines.analysis.columns import Column, Where
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
-from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES
-from perfsweep.pipelines.analysis.quantities.quantity import Quantity
+from perfsweep.pipelines.analysis.quantity import Quantity
+from perfsweep.pipelines.analysis.quantity_results import QUANTITIES
 
 PAGE = (ROOT / "docs" / "tables.md").read_text()
 EFFECTS_PART, _, ARMS_PART = PAGE.partition("\n### The table of arms\n")

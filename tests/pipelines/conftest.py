@@ -11,7 +11,7 @@ from markupsafe import Markup
 from recorded import Built, build, publish_here
 
 from perfsweep.pipelines.publish.published import Published
-from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report import svg
 from perfsweep.pipelines.store.records import SweepFolder
 
 

@@ -12,7 +12,7 @@ from recorded import build
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
 from perfsweep.pipelines.execution import executor_choice, launch
-from perfsweep.pipelines.measured.sweeps import NotebookWatch, Watch
+from perfsweep.pipelines.measured import NotebookWatch, Watch
 from perfsweep.pipelines.report import notebook
 from perfsweep.pipelines.store.options import TrackingConfig
 from perfsweep.workloads.api import Levels

@@ -15,7 +15,7 @@ from installed_wheel import run
 from markupsafe import Markup
 from typed import ended
 
-from perfsweep.pipelines.report.pictures import svg
+from perfsweep.pipelines.report import svg
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md")))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import planned_sweeps
 
-from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.analysis.effect_result import Decisions, decide
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Verdict

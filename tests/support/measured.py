@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from perfsweep.pipelines.analysis import collect, compare
-from perfsweep.pipelines.analysis.across.baselines import Baseline
+from perfsweep.pipelines.analysis.baselines import Baseline
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config.types import (
     ClusterConfig,

@@ -15,9 +15,8 @@ from perfsweep.pipelines.config.types import MeasureConfig, TuneCommand, TuneCon
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.search.driver import SearchDriver
-from perfsweep.pipelines.search.factors import Grid
+from perfsweep.pipelines.search.factors import Factor, Grid, Point
 from perfsweep.pipelines.search.search import Observation, Proposal
-from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.store.records import Arm, SweepFolder
 from perfsweep.workloads.api import Device, LevelValue
 

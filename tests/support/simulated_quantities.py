@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from machines import TRIALS, effects_of, rounds_of
 
-from perfsweep.pipelines.analysis.quantities.steps import share_estimate
+from perfsweep.pipelines.analysis.iteration_series import share_estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.statistics.paired_steps import paired_steps, percentile, time_to_target
 

@@ -15,7 +15,7 @@ import pytest
 
 from perfsweep.pipelines import trial
 from perfsweep.pipelines.analysis import rulings
-from perfsweep.pipelines.analysis.across.claim_ledger import promise
+from perfsweep.pipelines.analysis.claim_ledger import promise
 from perfsweep.pipelines.statistics.claim_rules import SIZE_WORDS, Obstacle
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Claim, Device, Workload

@@ -21,7 +21,7 @@ from perfsweep.pipelines.analysis.arm_records import (
     scaling_of,
 )
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, judge_quality
-from perfsweep.pipelines.analysis.phases import phases_of, read_series
+from perfsweep.pipelines.analysis.iteration_series import phases_of, read_series
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import (

@@ -12,7 +12,7 @@ from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, parquet_table, row_values, visible_columns
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
-from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare
 from perfsweep.pipelines.parity.results import Deviation, ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from machines import decided, effects_of, rounds_of
 
-from perfsweep.pipelines.analysis.decisions import Decisions, decide
+from perfsweep.pipelines.analysis.effect_result import Decisions, decide
 from perfsweep.pipelines.statistics.verdicts import Judgement, Verdict
 from perfsweep.pipelines.store.records import PLACEBO
 

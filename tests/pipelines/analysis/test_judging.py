@@ -11,7 +11,7 @@ import pytest
 from measured import change, compared, cost, simulated
 
 from perfsweep.pipelines.analysis.arm_records import Beat
-from perfsweep.pipelines.analysis.decisions import HoldingBack
+from perfsweep.pipelines.analysis.exclusions import HoldingBack
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict

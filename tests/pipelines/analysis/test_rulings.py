@@ -9,7 +9,7 @@ from measured import change, compared, simulated, spec_of, write
 from planned_sweeps import record
 from toys.spinner import Spinner
 
-from perfsweep.pipelines.analysis.across.claim_ledger import FILE, gather_rulings, ledger
+from perfsweep.pipelines.analysis.claim_ledger import FILE, gather_rulings, ledger
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import RuledClaim, effect_name
 from perfsweep.pipelines.analysis.rulings import SCHEMA, figure_value

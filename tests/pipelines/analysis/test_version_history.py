@@ -12,7 +12,7 @@ from measured import baseline, change, cost, simulated
 from planned_sweeps import manifest as manifest_of
 from scipy import stats
 
-from perfsweep.pipelines.analysis.across.baselines import (
+from perfsweep.pipelines.analysis.baselines import (
     Baseline,
     Change,
     baseline_of,
@@ -20,14 +20,14 @@ from perfsweep.pipelines.analysis.across.baselines import (
     load,
     welch,
 )
-from perfsweep.pipelines.analysis.across.version_history import (
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.version_history import (
     ArmHistory,
     CommitVersions,
     arm_history,
     commit_versions,
     history,
 )
-from perfsweep.pipelines.analysis.collect import collect
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Arm, Manifest, SweepFolder, Version

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from perfsweep.pipelines.analysis.across.claim_ledger import FILE
+from perfsweep.pipelines.analysis.claim_ledger import FILE
 from perfsweep.pipelines.analysis.rulings import SCHEMA
 from perfsweep.pipelines.commands import claims
 from perfsweep.workloads.api import Device

@@ -10,7 +10,7 @@ import pytest
 from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.measured.sweeps import COLUMNS, best, brief_effects, recommended
+from perfsweep.pipelines.measured import COLUMNS, best, brief_effects, recommended
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Sweep

@@ -13,7 +13,7 @@ from measured import compared, simulated
 
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
-from perfsweep.pipelines.measured.together import LEAST_S, second_sweep, with_together
+from perfsweep.pipelines.measured import LEAST_S, second_sweep, with_together
 from perfsweep.pipelines.report.sentences import conclusions
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.workloads.api import Levels

@@ -18,13 +18,13 @@ from rich.console import Console
 from typed import ended
 
 from perfsweep.checksums import sealed
-from perfsweep.pipelines.analysis.across.baselines import Baseline, Change, Changes, compare_baselines, store
-from perfsweep.pipelines.analysis.across.version_history import history
+from perfsweep.pipelines.analysis.baselines import Baseline, Change, Changes, compare_baselines, store
 from perfsweep.pipelines.analysis.columns import Style, Where, row_values
+from perfsweep.pipelines.analysis.version_history import history
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.report import arm_history as reporting
 from perfsweep.pipelines.report.arm_history import JudgedChange, change_columns, show_against
-from perfsweep.pipelines.report.pictures.picture_file import history_chart
+from perfsweep.pipelines.report.picture_file import history_chart
 from perfsweep.pipelines.units import bounds_text, speed
 
 

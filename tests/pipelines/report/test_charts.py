@@ -22,34 +22,27 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.combinations import Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.pictures import charts, svg
-from perfsweep.pipelines.report.pictures.charts import (
-    SizeCurve,
-    SizeResult,
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.arm_charts import (
+    MOST_POINTS,
+    PICTURE,
+    REST,
     Spikes,
     Trace,
+    breakdown,
+    iterations_chart,
     last_traces,
-    size_curves,
+    memory_chart,
+    phases_chart,
     spikes,
+    thinned,
+    write_memory_picture,
 )
-from perfsweep.pipelines.report.pictures.effects_chart import chart, effect_rows, limits
-from perfsweep.pipelines.report.pictures.memory_chart import MOST_POINTS, PICTURE, thinned, write_picture
-from perfsweep.pipelines.report.pictures.memory_chart import chart as memory_chart
-from perfsweep.pipelines.report.pictures.phases_chart import REST, breakdown
-from perfsweep.pipelines.report.pictures.phases_chart import chart as phases_chart
-from perfsweep.pipelines.report.pictures.svg import (
-    BLUE,
-    DAY,
-    NARROW,
-    NIGHT,
-    WIDE,
-    alone,
-    canvas,
-    drawn,
-    exported,
-)
+from perfsweep.pipelines.report.effects_chart import chart, effect_rows, interaction, limits
+from perfsweep.pipelines.report.svg import BLUE, DAY, NARROW, NIGHT, WIDE, alone, canvas, drawn, exported
+from perfsweep.pipelines.report.trade_off import SizeCurve, SizeResult, size_curve, size_curves
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.profiles import Kept, MemoryCourse, Profile, write_course
 from perfsweep.pipelines.store.records import Arm, Effect, write_iterations
@@ -80,7 +73,7 @@ CORNERS = Corners(("a", "b"), ("off", "low"), ("on", "high"), 0.5, 0.8, 0.3)
 
 
 def test_an_interaction_is_a_line_for_each_level_of_the_second_and_one_of_what_was_to_be_expected() -> None:
-    figure = charts.interaction(CORNERS, svg.WIDE)
+    figure = interaction(CORNERS, svg.WIDE)
     (axes,) = figure.axes
     assert {one.get_label(): line(one)[1] for one in axes.lines} == {
         "b=low": [1.0, 0.5],
@@ -101,7 +94,7 @@ def test_iterations_are_a_line_for_each_arm_after_its_dotted_warm_up_with_spikes
         Trace("a", "A", (0.0, 1.0), (5.0, 4.0), (2.0, 3.0), (2.0, 2.5), marked),
         Trace("b", "B", (0.0,), (5.0,), (1.0, 2.0), (1.0, 1.5)),
     )
-    figure = charts.iterations(traces, svg.WIDE)
+    figure = iterations_chart(traces, svg.WIDE)
     (axes,) = figure.axes
     assert [(line(one), one.get_linestyle()) for one in axes.lines] == [
         (([0.0, 1.0], [5.0, 4.0]), ":"),
@@ -121,7 +114,7 @@ def test_sizes_that_did_not_finish_are_marked_along_the_top_with_the_reason() ->
         SizeResult(2, "2", 2000.0, 1, "ok"),
         SizeResult(4, "4", None, None, "oom"),
     )
-    (axes,) = charts.size_curve(SizeCurve("slab", sizes), svg.WIDE).axes
+    (axes,) = size_curve(SizeCurve("slab", sizes), svg.WIDE).axes
     assert line(axes.lines[0]) == ([0.0, 1.0], [4.0, 2.0])
     assert points(axes) == [(2.0, 4.0)]
     assert [text.get_text() for text in axes.texts] == ["oom"]
@@ -400,8 +393,8 @@ def kept(folder: Path, label: str) -> Kept:
 def test_only_profiles_that_recorded_memory_have_a_course_and_a_picture(tmp_path: Path) -> None:
     with_it, without = kept(tmp_path / "a", "amp=bf16"), kept(tmp_path / "b", "naive")
     write_course(with_it.folder, course())
-    assert write_picture(without) is None and not (without.folder / PICTURE).exists()
-    picture = write_picture(with_it)
+    assert write_memory_picture(without) is None and not (without.folder / PICTURE).exists()
+    picture = write_memory_picture(with_it)
     assert picture == with_it.folder / PICTURE
     assert 'aria-label="Memory of amp=bf16"' in picture.read_text()
 

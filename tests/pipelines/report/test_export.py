@@ -12,12 +12,7 @@ from perfsweep.pipelines.analysis.compare import Comparison, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.markdown import effects_latex, latex_text
-from perfsweep.pipelines.report.pictures.picture_file import (
-    refuse_other_kinds,
-    write_effects,
-    write_file,
-    write_page,
-)
+from perfsweep.pipelines.report.picture_file import refuse_other_kinds, write_effects, write_file, write_page
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import Effect
 from perfsweep.workloads.api import Parity

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import json_page
 import pytest
 from object_page import PAGE, differences
 
@@ -16,11 +17,10 @@ from perfsweep.pipelines.analysis.combinations import Gain, Part
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.analysis.quantities.cost import ENERGY
+from perfsweep.pipelines.analysis.quantity import ENERGY
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report import object_reference
 from perfsweep.pipelines.report.comparison_object import ComparisonObject, comparison_object
-from perfsweep.pipelines.report.objects import print_json
+from perfsweep.pipelines.report.tables import print_json
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Effect, Outcome
@@ -78,9 +78,7 @@ def printed(value: object, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == object_reference.page(), (
-        "python -m perfsweep.pipelines.report.object_reference > docs/json.md"
-    )
+    assert PAGE.read_text() == json_page.page(), "PYTHONPATH=tests/support python -m json_page > docs/json.md"
 
 
 @pytest.mark.parametrize("comparison", [WHOLE, EMPTY], ids=["whole", "empty"])

@@ -18,9 +18,8 @@ from rich.console import Console
 from perfsweep.pipelines.analysis.arm_results import ArmResult, OracleDeviation, Quality
 from perfsweep.pipelines.analysis.combinations import Gain, Part, Together
 from perfsweep.pipelines.analysis.compare import Comparison, Reference
-from perfsweep.pipelines.analysis.decisions import decide
-from perfsweep.pipelines.analysis.effect_result import EffectResult
-from perfsweep.pipelines.analysis.phases import PhaseShare
+from perfsweep.pipelines.analysis.effect_result import EffectResult, decide
+from perfsweep.pipelines.analysis.iteration_series import PhaseShare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.explanation import explanation, row_of, show

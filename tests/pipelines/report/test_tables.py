@@ -18,7 +18,7 @@ from perfsweep.pipelines.analysis.combinations import AloneAndBeside, Corners
 from perfsweep.pipelines.analysis.compare import Comparison, Elsewhere, Reference
 from perfsweep.pipelines.analysis.effect_result import EffectResult, RuledClaim
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
-from perfsweep.pipelines.measured.sweeps import Sweep
+from perfsweep.pipelines.measured import Sweep
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.report.tables import (
     Table,

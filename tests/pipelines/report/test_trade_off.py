@@ -11,8 +11,8 @@ from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.report.pictures import svg
-from perfsweep.pipelines.report.pictures.trade_off import Choice, TradeOff, chart, judged, trade_off
+from perfsweep.pipelines.report import svg
+from perfsweep.pipelines.report.trade_off import Choice, TradeOff, chart, judged, trade_off
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.records import PLACEBO, Effect
 from perfsweep.pipelines.units import MB

@@ -12,9 +12,9 @@ from searched import SPACE, Searching, searching, tune_command
 from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.execution.events import Held
 from perfsweep.pipelines.plan.designs import PlannedEffect
+from perfsweep.pipelines.search.factors import Point
 from perfsweep.pipelines.search.measurements import PackBroke
 from perfsweep.pipelines.search.search import Observation, Proposal
-from perfsweep.pipelines.search.surrogate import Point
 
 STATED = {
     "baseline": Observation(0.0, 0.0001),

@@ -7,8 +7,7 @@ from toys.spinner import Config, Spinner
 
 from perfsweep.pipelines.config.types import MeasureConfig, SweepCommand, TuneConfig
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.search.factors import Grid, budget, refuse_too_much_memory, search_factors
-from perfsweep.pipelines.search.surrogate import Factor
+from perfsweep.pipelines.search.factors import Factor, Grid, budget, refuse_too_much_memory, search_factors
 from perfsweep.workloads.errors import ConfigError
 
 SPACE = Space(Spinner.toggles, Config())

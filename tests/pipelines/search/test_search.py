@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from machines import Machine
 
+from perfsweep.pipelines.search.factors import Factor, Point
 from perfsweep.pipelines.search.measurements import log_times
 from perfsweep.pipelines.search.search import (
     Observation,
@@ -21,7 +22,6 @@ from perfsweep.pipelines.search.search import (
     search,
     stack,
 )
-from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.statistics.log_ratios import Cell
 
 ROUNDS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.search.surrogate import Factor, Measured, Point, predict
+from perfsweep.pipelines.search.factors import Factor, Measured, Point, predict
 
 FUSE, SHARE = Factor("fuse", (None, "on")), Factor("share", (None, "on"))
 

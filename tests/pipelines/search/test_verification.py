@@ -15,8 +15,8 @@ from searched import FUSE, NARROW, SLAB, SPACE, Searching, known, searching, tun
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.search import verification
+from perfsweep.pipelines.search.factors import Factor, Point
 from perfsweep.pipelines.search.search import Observation, SearchResult
-from perfsweep.pipelines.search.surrogate import Factor, Point
 from perfsweep.pipelines.search.verification import (
     Verification,
     VerifiedEffect,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from machines import effects_of, stopping_sweep
 
-from perfsweep.pipelines.analysis.decisions import decide
+from perfsweep.pipelines.analysis.effect_result import decide
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.estimates import Estimate, Method

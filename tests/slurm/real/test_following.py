@@ -12,7 +12,7 @@ from rich.console import Console
 from waiting import until
 
 from perfsweep.pipelines.commands.sweep import Display
-from perfsweep.pipelines.measured.sweeps import NotebookWatch
+from perfsweep.pipelines.measured import NotebookWatch
 from perfsweep.slurm.client import expected_start
 from perfsweep.slurm.jobs import JobState
 

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from measured import compared, simulated
 
-from perfsweep.pipelines.analysis import collect
-from perfsweep.pipelines.analysis.across import baselines
+from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import (

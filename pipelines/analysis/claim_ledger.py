@@ -14,7 +14,7 @@ from perfsweep.pipelines.analysis.effect_result import evidence_text
 from perfsweep.pipelines.analysis.rulings import SCHEMA, obstacle_text, obstacles, refusal
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.workloads.api import Claim, Device, Toggle
+from perfsweep.workloads.api import Claim, Device, Levels, Toggle
 
 FILE = Path("tables") / "rulings.parquet"
 DECIDED = 3
@@ -169,8 +169,7 @@ def _evidence(row: dict[str, Any]) -> str:
     return f"{', '.join(part for part in (row['reason'], shown) if part)} ({where})".lstrip()
 
 
-def _levels(levels: object) -> str:
-    assert isinstance(levels, dict)
+def _levels(levels: Levels) -> str:
     return ",".join(f"{name}={value}" for name, value in levels.items())
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from statistics import median
 
 from perfsweep.pipelines.analysis.effect_result import QuantityResult
-from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
+from perfsweep.pipelines.analysis.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.paired_steps import (
     LEAST_SEEDS,

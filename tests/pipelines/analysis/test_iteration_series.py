@@ -16,9 +16,9 @@ from tiny import BASELINE, Tiny, TinyConfig, squared_error
 
 from perfsweep.pipelines.analysis.columns import Where, row_values
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.completed import arm_table
-from perfsweep.pipelines.analysis.quantities.quantity import Withheld
-from perfsweep.pipelines.analysis.quantities.steps import NO_LOADER, Steps, steps_of
+from perfsweep.pipelines.analysis.iteration_series import NO_LOADER, Steps, steps_of
+from perfsweep.pipelines.analysis.quantity import Withheld
+from perfsweep.pipelines.analysis.quantity_results import arm_table
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement
 from perfsweep.pipelines.parity.results import ParityVerdict

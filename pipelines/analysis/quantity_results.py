@@ -10,10 +10,20 @@ from perfsweep.pipelines.analysis.arm_results import ARMS, ArmResult
 from perfsweep.pipelines.analysis.columns import Column, Where, file_column
 from perfsweep.pipelines.analysis.effect_columns import EFFECTS
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
-from perfsweep.pipelines.analysis.quantities.cost import COST, CPU, ENERGY, JOB_COST, WALL
-from perfsweep.pipelines.analysis.quantities.quantity import NO_ROUND, Measured, Quantity, Source, Withheld
-from perfsweep.pipelines.analysis.quantities.steps import STALL, TAILS
-from perfsweep.pipelines.analysis.quantities.to_target import TARGET, TARGET_STEPS
+from perfsweep.pipelines.analysis.iteration_series import STALL, TAILS
+from perfsweep.pipelines.analysis.quantity import (
+    COST,
+    CPU,
+    ENERGY,
+    JOB_COST,
+    NO_ROUND,
+    WALL,
+    Measured,
+    Quantity,
+    Source,
+    Withheld,
+)
+from perfsweep.pipelines.analysis.time_to_target import TARGET, TARGET_STEPS
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.units import amount, bounds_text, few
 
@@ -32,20 +42,18 @@ class QuantityResults:
         barred = (one for one in self._quantities if result.code in {ReasonCode.NO_TIME, *one.held_back_by})
         return found | {one.key: _held_back(found[one.key], result) for one in barred}
 
-    def of_arm(self, arm: str) -> dict[str, float]:
-        """Give those values of an arm that could be had."""
-        values = {key: source.of_arm(arm) for key, source in self._sources.items()}
-        return {key: value for key, value in values.items() if not isinstance(value, Withheld)}
-
-    def bounds_of(self, arm: str) -> dict[str, tuple[float, float]]:
-        """Give the intervals of those values of an arm that have one."""
-        bounds = {key: one.bounds_of(arm) for key, one in self._sources.items()}
-        return {key: ends for key, ends in bounds.items() if ends}
-
-    def comments_on(self, arm: str) -> dict[str, str]:
-        """Give the words that sources have on values of an arm."""
-        comments = {key: one.comments.get(arm) for key, one in self._sources.items()}
-        return {key: text for key, text in comments.items() if text}
+    def with_values(self, arm: ArmResult) -> ArmResult:
+        """Add the values that could be had to an arm, their intervals, and what sources say of some."""
+        values = {key: source.of_arm(arm.id) for key, source in self._sources.items()}
+        bounds = {key: source.bounds_of(arm.id) for key, source in self._sources.items()}
+        return replace(
+            arm,
+            quantities={key: value for key, value in values.items() if not isinstance(value, Withheld)},
+            bounds={key: ends for key, ends in bounds.items() if ends},
+            comments={
+                key: one.comments[arm.id] for key, one in self._sources.items() if arm.id in one.comments
+            },
+        )
 
     def notes(self, effects: Mapping[str, Mapping[str, QuantityResult]], arms: Iterable[str]) -> list[str]:
         """Say of each quantity where it comes from, and why arms or effects lack it, a line for each reason.

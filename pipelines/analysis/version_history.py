@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 import polars as pl
 
-from perfsweep.pipelines.analysis.across.baselines import (
+from perfsweep.pipelines.analysis.baselines import (
     SLOWER,
     Baseline,
     Change,

@@ -14,12 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from perfsweep.pipelines.analysis.across.version_history import ArmHistory, History
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.report.pictures import effects_chart, svg
-from perfsweep.pipelines.report.pictures.charts import fold
-from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, RED
+from perfsweep.pipelines.analysis.version_history import ArmHistory, History
+from perfsweep.pipelines.report import effects_chart, svg
 from perfsweep.pipelines.report.sentences import COMMANDS, conclusions, open_questions, opening
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, RED, fold
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.workloads.errors import ConfigError
 

@@ -1,6 +1,6 @@
 """Write the reference of the JSON objects and CSV tables from their declarations.
 
-``python -m perfsweep.pipelines.report.object_reference`` prints the page that lies in ``docs/json.md``.
+``PYTHONPATH=tests/support python -m json_page`` prints the page that lies in ``docs/json.md``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.report import arm_history, comparison_object
 from perfsweep.pipelines.report.arm_history import HistoryObject
 from perfsweep.pipelines.report.comparison_object import ComparisonObject
-from perfsweep.pipelines.report.objects import Rows
-from perfsweep.pipelines.report.sweep_status import SweepStatus
+from perfsweep.pipelines.report.progress_display import SweepStatus
+from perfsweep.pipelines.report.tables import Rows
 from perfsweep.pipelines.statistics.claim_rules import Ruling
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.records import Outcome
@@ -42,7 +42,7 @@ and infinity are never printed; CSV leaves such cells empty.
 Units are in names: `_ns`, `_s` and `_bytes`. A `ratio` is a time by another one: 0.8 is 20 % less. `low` and `high` are the
 ends of its interval.
 
-This page is written by `python -m perfsweep.pipelines.report.object_reference > docs/json.md`, from the declarations in
+This page is written by `PYTHONPATH=tests/support python -m json_page > docs/json.md`, from the declarations in
 `pipelines/report` and `pipelines/analysis`.
 """  # noqa: E501
 

@@ -1,9 +1,12 @@
-"""Figures as SVG inside a page: words stay words, colours follow the page, and nothing needs a script."""
+"""Figures with their axes and rows, and as SVG inside a page or as files of their own.
+
+Words stay words, colours follow the page, and nothing needs a script.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO, StringIO
 from typing import Any
@@ -14,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import get_named_colors_mapping
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 INK, LINE, BLUE, RED, GREY, GREEN, AMBER = (
     f"perfsweep:{name}" for name in ("soft", "line", "blue", "red", "grey", "good", "warn")
@@ -48,8 +52,15 @@ NIGHT = {
 """The colours of a picture outside a report; within the report its page defines them."""
 _AT_NIGHT = "@media (prefers-color-scheme: dark)"
 
+LINES = (BLUE, "#e08b27", "#2f9e62", "#b05bd0", RED, "#12a5b5")
+"""Colours of what is drawn side by side."""
+
 WIDE, HALF, NARROW, CELL = 860, 640, 360, 340
 """Pixels of a figure on a desk, of one that shares its row, on a phone, and of one among many."""
+ROW, DENSE, FURTHER, FRAME = 24, 18, 14, 64
+"""Pixels of a row, of one among many, of each further line of its name, and of the frame around all rows."""
+MANY = 24
+"""From this number of rows on, rows are closer together and the axis is drawn at both ends."""
 
 # Where DejaVu Sans is missing, Verdana has about its widths, by which matplotlib places words.
 STYLE: Any = {
@@ -82,6 +93,49 @@ def canvas(width: int, height: int) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor="none")
     axes = figure.add_subplot(facecolor="none")
     return figure, axes
+
+
+def row_figure(names: Sequence[str], width: int) -> tuple[Figure, Axes]:
+    """A figure with a row for each name, the first on top, as high as its names need."""
+    folded = [fold(name, 24 if width <= NARROW else 32 if width <= HALF else 56) for name in names]
+    lines = max((name.count("\n") for name in folded), default=0)
+    row = DENSE if len(names) > MANY else ROW
+    figure, axes = canvas(width, FRAME + (row + FURTHER * lines) * len(names))
+    axes.set_yticks(range(len(names)), folded)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="x", labeltop=len(names) > MANY)
+    return figure, axes
+
+
+def figure_column(axes: Axes, texts: Sequence[str]) -> None:
+    """Write a text on the right of each row."""
+    column = axes.secondary_yaxis("right")
+    column.set_yticks(range(len(texts)), texts)
+    column.tick_params(length=0)
+    column.spines["right"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def fold(name: str, most: int) -> str:
+    """Break the lines of a name into some of about `most` characters, after commas, spaces, "=" and "_"."""
+    if "\n" in name:
+        return "\n".join(fold(line, most) for line in name.split("\n"))
+    lines = [""]
+    for part in re.findall(r"[^, =_]+[, =_]*", name):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def log_axis(axes: Axes, name: str, ticks: Sequence[float] = (1, 2, 5)) -> None:
+    """Make an axis logarithmic, with plain numbers at some ticks of each power of ten."""
+    axes.set(**{f"{name}scale": "log"})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=ticks))
+    axis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
 
 
 def drawn(chart: Callable[[int], Figure], name: str, label: str, desk: int = WIDE) -> Markup:

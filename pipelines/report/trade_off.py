@@ -1,4 +1,4 @@
-"""The Pareto front, and its picture: arms that no other beats in time without needing more of the rest."""
+"""Pictures to choose by: the Pareto front, of arms that no other beats in everything, and sizes of a ladder."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.cost import COST, ENERGY, cost_text
-from perfsweep.pipelines.report.pictures.charts import fold, log_axis
-from perfsweep.pipelines.report.pictures.svg import BLUE, GREY, INK, NARROW, RED, canvas
+from perfsweep.pipelines.analysis.quantity import COST, ENERGY, cost_text
+from perfsweep.pipelines.report.svg import BLUE, GREY, INK, NARROW, RED, canvas, fold, log_axis
 from perfsweep.pipelines.statistics.verdicts import Verdict
-from perfsweep.pipelines.store.schema import PLACEBO, Effect
+from perfsweep.pipelines.store.schema import PLACEBO, Arm, Effect
 from perfsweep.pipelines.units import MB
 
 TOLD = (Verdict.FASTER, Verdict.SLOWER, Verdict.NO_DIFFERENCE, Verdict.UNDECIDED)
@@ -216,3 +216,70 @@ def _name(axes: Axes, text: str, place: tuple[float, float], above: bool) -> Non
     axes.annotate(
         text, place, xytext=offset, textcoords="offset points", ha="center", va=side, color=INK, fontsize=10
     )
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """One value of a size toggle: its median time per unit and peak memory, or how its trials ended."""
+
+    value: float
+    text: str
+    ns_per_unit: float | None
+    peak_bytes: int | None
+    outcome: str
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """Times of all sizes of one toggle, smallest first, with everything else at rest."""
+
+    toggle: str
+    sizes: tuple[SizeResult, ...]
+
+
+def size_curves(trials: pl.DataFrame, arms: Sequence[Arm], ladders: dict[str, set[str]]) -> list[SizeCurve]:
+    """Sum up each ladder: `ladders` names the toggle and the ids of its arms, base included."""
+    return [
+        SizeCurve(
+            toggle,
+            tuple(
+                sorted(
+                    (_size_result(trials, arm, toggle) for arm in arms if arm.id in ids),
+                    key=lambda one: one.value,
+                )
+            ),
+        )
+        for toggle, ids in ladders.items()
+    ]
+
+
+def _size_result(trials: pl.DataFrame, arm: Arm, toggle: str) -> SizeResult:
+    own = trials.filter(pl.col("arm") == arm.id)
+    ok = own.filter(pl.col("used") & (pl.col("outcome") == "ok"))
+    level = arm.levels[toggle]
+    value = float(level) if isinstance(level, (int, float)) and not isinstance(level, bool) else float("inf")
+    if ok.height:
+        median, peak = ok["ns_per_unit"].median(), ok["peak_bytes"].median()
+        return SizeResult(value, str(level), float(median), int(peak or 0), "ok")  # type: ignore[arg-type]
+    bad = own.filter(pl.col("outcome") != "ok")["outcome"].to_list()
+    return SizeResult(value, str(level), None, None, bad[-1] if bad else "no rounds")
+
+
+def size_curve(curve: SizeCurve, width: int) -> Figure:
+    """Time per unit against the size, with sizes that did not finish marked along the top."""
+    order = {size.text: place for place, size in enumerate(curve.sizes)}
+    times = {order[size.text]: size.ns_per_unit / 1e3 for size in curve.sizes if size.ns_per_unit is not None}
+    lost = [size for size in curve.sizes if size.ns_per_unit is None]
+    top = max(times.values(), default=1.0)
+    figure, axes = canvas(width, 340)
+    axes.plot(list(times), list(times.values()), marker="o", color=BLUE, linewidth=2)
+    if lost:
+        axes.scatter([order[size.text] for size in lost], [top] * len(lost), marker="x", c=RED, s=60)
+    for size in lost:
+        above = {"textcoords": "offset points", "xytext": (0, 8), "ha": "center", "va": "bottom"}
+        axes.annotate(size.outcome, (order[size.text], top), color=INK, **above)
+    axes.set_xticks(list(order.values()), list(order))
+    axes.set_ylim(0, top * 1.15)
+    axes.set_xlabel(curve.toggle)
+    axes.set_ylabel("microseconds per unit")
+    return figure

@@ -1,4 +1,4 @@
-"""The picture of effects: speeds with their intervals, row by row as the tables have them."""
+"""Pictures of effects: speeds with intervals as the tables have them, steps together, and interactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from perfsweep.pipelines.analysis.combinations import Together
+from perfsweep.pipelines.analysis.combinations import Corners, Together
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import (
     IN_ORDER,
@@ -22,8 +22,18 @@ from perfsweep.pipelines.analysis.effect_result import (
     speed_text,
     todo,
 )
-from perfsweep.pipelines.report.pictures.charts import figure_column, row_figure
-from perfsweep.pipelines.report.pictures.svg import AMBER, BLUE, GREEN, GREY, NARROW, RED
+from perfsweep.pipelines.report.svg import (
+    AMBER,
+    BLUE,
+    GREEN,
+    GREY,
+    NARROW,
+    RED,
+    canvas,
+    figure_column,
+    log_axis,
+    row_figure,
+)
 from perfsweep.pipelines.report.tables import effects_by_design, has_several_designs, heading
 
 
@@ -254,4 +264,29 @@ def waterfall(together: Together, baseline: str, width: int) -> Figure:
         figure_column(axes, figures)
     axes.set_xlim(0, None)
     axes.set_xlabel("time per unit, % of the baseline's")
+    return figure
+
+
+LARGE = 2.0
+"""Beyond this factor times are drawn on a logarithmic axis."""
+
+
+def interaction(corners: Corners, width: int) -> Figure:
+    """Time against the first toggle, a line per level of the second; dotted where they would be parallel."""
+    (one, other), (low, other_low), (high, other_high) = corners.toggles, corners.low, corners.high
+    figure, axes = canvas(width, 300)
+    lines = (
+        (f"{other}={other_low}", [1.0, corners.first], GREY, "-"),
+        (f"{other}={other_high}", [corners.second, corners.both], BLUE, "-"),
+        ("if neither touched the other", [corners.second, corners.expected], BLUE, ":"),
+    )
+    for label, times, colour, dashes in lines:
+        axes.plot([0, 1], times, marker="o", markersize=5, label=label, color=colour, linestyle=dashes)
+    axes.set_xticks([0, 1], [f"{one}={low}", f"{one}={high}"])
+    axes.set_xlim(-0.3, 1.3)
+    times = (1.0, corners.first, corners.second, corners.both, corners.expected)
+    if max(times) > LARGE * min(times):
+        log_axis(axes, "y", (1, 1.5, 2, 3, 5, 7))
+    axes.set_ylabel("time against neither")
+    figure.legend(loc="outside lower center", ncols=1)
     return figure

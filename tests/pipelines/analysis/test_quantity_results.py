@@ -18,11 +18,10 @@ from measured import change, compared, cost, simulated
 from rich.console import Console
 
 from perfsweep.pipelines import api
+from perfsweep.pipelines.analysis import quantity_results
 from perfsweep.pipelines.analysis.compare import Comparison
 from perfsweep.pipelines.analysis.effect_result import EffectResult, QuantityResult
-from perfsweep.pipelines.analysis.quantities import completed
-from perfsweep.pipelines.analysis.quantities.completed import QUANTITIES, QuantityResults, change_text
-from perfsweep.pipelines.analysis.quantities.quantity import (
+from perfsweep.pipelines.analysis.quantity import (
     NO_ROUND,
     Measured,
     Paired,
@@ -31,11 +30,12 @@ from perfsweep.pipelines.analysis.quantities.quantity import (
     per_trial,
     recorded,
 )
+from perfsweep.pipelines.analysis.quantity_results import QUANTITIES, QuantityResults, change_text
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.publish.comparison_run import compare_content
 from perfsweep.pipelines.report import html, markdown, terminal_table
 from perfsweep.pipelines.report.comparison_object import effect_rows
-from perfsweep.pipelines.report.objects import as_json
+from perfsweep.pipelines.report.tables import as_json
 from perfsweep.pipelines.statistics.verdicts import ReasonCode, Verdict
 from perfsweep.pipelines.store.options import COLUMNS, ReportConfig
 from perfsweep.pipelines.store.provenance import read_provenance
@@ -208,7 +208,7 @@ RATIO = 0.7
 
 @pytest.fixture
 def water(monkeypatch: pytest.MonkeyPatch) -> Quantity:
-    monkeypatch.setattr(completed, "QUANTITIES", (*completed.QUANTITIES, WATER))
+    monkeypatch.setattr(quantity_results, "QUANTITIES", (*quantity_results.QUANTITIES, WATER))
     return WATER
 
 

@@ -9,7 +9,7 @@ import pytest
 from measured import change, compared, cost, simulated
 
 from perfsweep.pipelines.analysis.compare import Comparison
-from perfsweep.pipelines.analysis.quantities.cost import cost_text, energy_text
+from perfsweep.pipelines.analysis.quantity import cost_text, energy_text
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store.needed_once import IdlePower, write_idle
 from perfsweep.pipelines.store.options import ReportConfig

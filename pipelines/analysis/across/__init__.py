@@ -1,1 +1,0 @@
-"""What is said across sweeps: baselines, the history of versions, the ledger of claims."""

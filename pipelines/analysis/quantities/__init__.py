@@ -1,1 +1,0 @@
-"""Quantities other than time that a report shows where `report.columns` chooses them."""
