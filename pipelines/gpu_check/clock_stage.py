@@ -11,10 +11,9 @@ import torch
 from perfsweep.pipelines.analysis.arm_records import bound_by
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
 from perfsweep.pipelines.store.trial_files import iteration_times
-from perfsweep.pipelines.trial.counting.counters import DeviceActivity
+from perfsweep.pipelines.trial.counters import DeviceActivity
 from perfsweep.pipelines.trial.timing.clock import DeviceClock
-from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import Series
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series
 from perfsweep.pipelines.trial.timing.steady import region_alarm
 from perfsweep.workloads.peaks import peak
 from perfsweep.workloads.training.precision import set_tf32

@@ -25,9 +25,8 @@ from perfsweep.pipelines.trial.failures import classify
 from perfsweep.pipelines.trial.parent import by_itself, detach
 from perfsweep.pipelines.trial.scene import Scene, set_up
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
-from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
 from perfsweep.pipelines.trial.timing.regions import Timing
-from perfsweep.pipelines.trial.timing.series import NO_TIME, Series
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 

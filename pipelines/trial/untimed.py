@@ -16,8 +16,8 @@ from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION, TrialSpec
 from perfsweep.pipelines.trial import process_group, replay
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
-from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, DeviceActivity
+from perfsweep.pipelines.trial.compiles import CompileCounting
+from perfsweep.pipelines.trial.counters import Counting, CountingGc, DeviceActivity
 from perfsweep.pipelines.trial.process_group import leads
 from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing.iterations import (

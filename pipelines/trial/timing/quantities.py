@@ -18,7 +18,7 @@ from perfsweep.pipelines.trial.machine.energy import (
     processor_counters,
 )
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.period import heavy
+from perfsweep.pipelines.trial.timing.iterations import heavy
 from perfsweep.pipelines.trial.timing.ranks import Region
 from perfsweep.workloads.api import Device, Work, Workload
 from perfsweep.workloads.peaks import peak

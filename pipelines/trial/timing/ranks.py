@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from perfsweep.pipelines.store.trial_schema import RankFigures
-from perfsweep.pipelines.trial.counting.counters import covered
+from perfsweep.pipelines.trial.counters import covered
 
 PROFILED_ITERATIONS = 5
 

@@ -14,7 +14,7 @@ import numpy as np
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, TrialSpec
 from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.compiles import CompileCounting
 from perfsweep.pipelines.trial.layout import settle_collector
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
@@ -25,8 +25,7 @@ from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
 from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
 from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
-from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import Series, write_regions
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series, write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.pipelines.trial.turns import Cut, Uncut, Wanted
 from perfsweep.workloads.api import Device, NullClock, Workload

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from perfsweep.pipelines.store.trial_schema import TrialSpec
 from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.compiles import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.timing.clock import HostClock

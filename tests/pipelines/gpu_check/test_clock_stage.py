@@ -9,7 +9,7 @@ from fake_bench import FakeBench
 
 from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
 from perfsweep.pipelines.gpu_check.clock_stage import COPIES, PRODUCTS, examine, lines_of, rate_lines
-from perfsweep.pipelines.trial.timing.series import Series
+from perfsweep.pipelines.trial.timing.recorder import Series
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.peaks import peak
 

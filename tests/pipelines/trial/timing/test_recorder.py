@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import NO_TIME, Series
+from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from perfsweep.pipelines.store.records import read_iterations
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.pipelines.trial.timing import ranks, regions, steady
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.series import write_regions
+from perfsweep.pipelines.trial.timing.recorder import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm
 from perfsweep.pipelines.trial.turns import Cut, Turn, Uncut
 from perfsweep.workloads.api import Context, Device, Workload

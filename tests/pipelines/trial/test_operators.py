@@ -11,8 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsweep.pipelines.trial.counting.counters import DeviceActivity, covered, summary
-from perfsweep.pipelines.trial.counting.operators import OperatorCalls
+from perfsweep.pipelines.trial.counters import DeviceActivity, OperatorCalls, covered, summary
 from perfsweep.pipelines.trial.timing.clock import DeviceClock
 from perfsweep.pipelines.trial.timing.recorder import Recorder
 
