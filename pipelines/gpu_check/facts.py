@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perfsweep.pipelines.gpu_check.answer import Here, Line, judged, needs_gpu
-from perfsweep.pipelines.trial.machine import gpus, installed
-from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.installed import TorchBuild, driver_refusal
+from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine.gpus import Gpu, TorchBuild, driver_refusal
 
 NAMES = ("driver", "settings", "neighbours", "order", "architecture")
 
 
 def examine(here: Here) -> Iterator[Line]:
     """Ask driver, settings, neighbours, the order of GPUs, and what the wheel was compiled for."""
-    build = installed.torch_build()
+    build = gpus.torch_build()
     yield judged("software", True, f"torch {build.version}, CUDA {build.cuda or 'none'}")
     if not here.on_gpu:
         yield from needs_gpu(*NAMES)

@@ -98,14 +98,14 @@ def meet(folder: Path, rank: int) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from perfsweep.pipelines.trial import process_group
+    from perfsweep.pipelines.trial import ranks
     from perfsweep.pipelines.trial.machine import environment
 
     device = environment.device_facts()
-    process_group.join(device, process_group.Place(rank, RANKS, 0, rank, RANKS), folder)
+    ranks.join(device, ranks.Place(rank, RANKS, 0, rank, RANKS), folder)
     mine = torch.full((1,), rank + 1.0, device=device.type)
     dist.all_reduce(mine)
-    agreed = process_group.agree(rank == 0, RANKS)
+    agreed = ranks.agree(rank == 0, RANKS)
     dist.destroy_process_group()
     return {"sum": mine.item(), "agreed": agreed}
 

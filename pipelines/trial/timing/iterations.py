@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from perfsweep.pipelines.trial import process_group
+from perfsweep.pipelines.trial import ranks
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.workloads.api import NullClock, Workload
@@ -107,14 +107,14 @@ def beat_of(workload: Workload, clock: HostClock, world: int = 1) -> dict[str, A
     """
     times: list[float] = []
     taken: list[float] = []
-    while not process_group.agree(suffices(times), world):
+    while not ranks.agree(suffices(times), world):
         duration, ended = Duration(clock, 0), False
         try:
             with duration:
                 workload.step(NullClock())
         except Exception:  # noqa: BLE001 - the loop's own end, or its mistake, which timing trials tell of
             ended = True
-        if process_group.any_of(ended, world):
+        if ranks.any_of(ended, world):
             break
         times.append(duration.total_ns)
         if len(times) % READ_EVERY == 0:

@@ -13,7 +13,7 @@ from perfsweep.pipelines.execution import allotment, pack
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unfit, refuse_unseen_gpus
 from perfsweep.pipelines.store.writers import newest
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.machine.installed import TorchBuild
+from perfsweep.pipelines.trial.machine.gpus import TorchBuild
 from perfsweep.slurm.element import LACKING, UNFIT
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.site import Shape

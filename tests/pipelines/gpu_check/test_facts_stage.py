@@ -9,8 +9,7 @@ import pytest
 
 from perfsweep.pipelines.gpu_check import facts
 from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
-from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.installed import TorchBuild
+from perfsweep.pipelines.trial.machine.gpus import Gpu, TorchBuild
 from perfsweep.workloads.api import Device
 
 GPU = Gpu(

@@ -21,8 +21,9 @@ from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import read_iterations
+from perfsweep.pipelines.trial import ranks
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import ranks, regions, steady
+from perfsweep.pipelines.trial.timing import regions, steady
 from perfsweep.pipelines.trial.timing.clock import HostClock
 from perfsweep.pipelines.trial.timing.recorder import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm
