@@ -17,8 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from perfsweep.pipelines.execution.interruption import Interrupted
-from perfsweep.pipelines.execution.spawn import Child, Process, ServerLost, interpreter_of, wait
+from perfsweep.pipelines.execution.spawn import Child, Interrupted, ServerLost, interpreter_of, wait
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import STATUS, Imports, forked
 from perfsweep.pipelines.trial.parent import descendants
@@ -217,7 +216,7 @@ class _Branch(Forks):
         self._requests.close()
 
 
-class _Forked(Process):
+class _Forked(Child):
     def __init__(self, server: Forks, pid: int, ended: int, pipe: Connection | None = None) -> None:
         self._server = server  # which ends with its last user, and ends its children then
         self.pid = pid

@@ -16,7 +16,7 @@ from typing import Any
 
 from perfsweep.pipelines.config.validation import workload_config
 from perfsweep.pipelines.profiling.profiled_slice import Slice, resolve
-from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tick, Tool, make
+from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tool, make
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, write_record, write_status
@@ -161,8 +161,10 @@ class Repeated:
         hook = self._options.hook == "on" or self._tool.needs_phases
         marks = Marks(self._clock, Recorder(self._clock) if hook else None, tool)
         with tool.block(lead, self._walk.slice.length) as tick:
-            self._walk.lead_in(lead, marks, tick)
-            units = self._walk.units()
+            for _ in range(lead):  # which the tool wants to see
+                self._walk.step(marks)
+                tick()
+            units = self._scene.workload.progress()
             marks.start()
             start = self._clock.now_ns()
             iterations = 0
@@ -174,7 +176,7 @@ class Repeated:
             marks.stop()
             ns = self._clock.now_ns() - start
             # A tool's end comes after the clock's: what it writes is no part of an iteration.
-            units = self._walk.units() - units
+            units = self._scene.workload.progress() - units
         return Block(ns, iterations, units, marks.series)
 
 
@@ -210,7 +212,7 @@ class Walk:
                 f"profile.slice: the job has {self._at} iterations, and the slice begins at"
                 f" {self.slice.start}"
             )
-        self.slice = self.slice.from_the_beginning()
+        self.slice = dataclasses.replace(self.slice, start=0)
         self._begin_job()
         return 0
 
@@ -219,19 +221,9 @@ class Walk:
             self._workload.reset()
         self._at, self._fresh = 0, False
 
-    def lead_in(self, lead: int, clock: Any, tick: Tick) -> None:
-        """The iterations before the slice that the tool wants to see."""
-        for _ in range(lead):
-            self.step(clock)
-            tick()
-
     def goes_on(self, done: int) -> bool:
         """Whether the slice has more iterations than the `done` ones."""
         return (self.slice.length is None or done < self.slice.length) and not self._workload.done()
-
-    def units(self) -> float:
-        """Units done so far."""
-        return self._workload.progress()
 
     def step(self, clock: Any) -> None:
         """One iteration."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from dataclasses import dataclass
@@ -37,10 +36,6 @@ class Slice:
             return "a whole job"
         end = self.start + self.length
         return f"iteration {self.start}" if self.length == 1 else f"iterations {self.start}:{end}"
-
-    def from_the_beginning(self) -> Slice:
-        """As many iterations, from the first on."""
-        return dataclasses.replace(self, start=0)
 
 
 def parse(text: str) -> tuple[int, int] | str:

@@ -24,6 +24,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 
 class Counting:
     """Counts operator calls while entered, for a counting trial. Never around anything that is timed.
@@ -46,8 +49,6 @@ class Counting:
         self._stack = ExitStack()
 
     def __enter__(self) -> Counting:
-        import torch
-
         with ExitStack() as stack:
             stack.enter_context(self._seeing_replays(torch.cuda.CUDAGraph))
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -106,8 +107,6 @@ class _SavedBytes:
 
     def pack(self, tensor: Any) -> Any:
         """What autograd keeps in place of `tensor`."""
-        import torch
-
         if tensor.layout is not torch.strided or _belongs_to_parameter(tensor):
             return tensor  # a sparse tensor has no one storage
         storage = tensor.untyped_storage()
@@ -144,8 +143,6 @@ class _Kept:
 
 def _belongs_to_parameter(tensor: Any) -> bool:
     """Whether the memory is held anyway by what is optimised or frozen."""
-    import torch
-
     owner = tensor if tensor._base is None else tensor._base
     return isinstance(owner, torch.nn.Parameter) or (owner.is_leaf and owner.requires_grad)
 
@@ -281,8 +278,6 @@ class OperatorCalls:
 
     def mode(self) -> Any:
         """A dispatch mode that counts and changes nothing."""
-        from torch.utils._python_dispatch import TorchDispatchMode
-
         calls = self
 
         class CountingMode(TorchDispatchMode):
@@ -309,8 +304,6 @@ class OperatorCalls:
         return self._known[func]
 
     def _look_up(self, func: Any) -> _Operator | None:
-        import torch
-
         if not isinstance(func, torch._ops.OpOverload):
             self._notes[f"the body of {func} is not counted"] = None
             return None
@@ -348,8 +341,6 @@ def _is_composite(func: Any) -> bool:
 
     Python decompositions do not count: they may round differently from what runs without a mode.
     """
-    import torch
-
     has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
     if (
         has_kernel is None
@@ -369,8 +360,6 @@ def _flop_formulas() -> dict[Any, Callable[..., float]] | None:
     The mode itself returns NotImplemented from higher order operators and hooks every module, which changes
     results.
     """
-    import torch
-
     try:
         from torch.utils.flop_counter import flop_registry
     except ImportError:
@@ -401,8 +390,6 @@ def _attention_backward_flops(
 
 def tensors_in(values: Sequence[Any]) -> Iterator[Any]:
     """Tensors among arguments, also inside lists."""
-    import torch
-
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
@@ -411,16 +398,12 @@ def tensors_in(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _is_half_matrix(value: Any) -> bool:
-    import torch
-
     half = (torch.float16, torch.bfloat16)
     return isinstance(value, torch.Tensor) and value.dim() >= 2 and value.dtype in half
 
 
 def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
     """Whether the host reads from a device: a copy off it, or a result whose size depends on values there."""
-    import torch
-
     inputs = list(tensors_in([*args, *kwargs.values()]))
     on_device = [tensor for tensor in inputs if tensor.device.type not in ("cpu", "meta")]
     if operator.copies:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import synchronize
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -100,14 +100,6 @@ def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:
 ON_OOM = "oom_snapshot.pickle"
 
 
-class Allocator(Protocol):
-    """The part of `torch.cuda.memory` that is used here."""
-
-    def _snapshot(self) -> Any:
-        """Segments, blocks and, where recorded, the history of allocations."""
-        ...
-
-
 def is_oom(error: BaseException) -> bool:
     """Whether an exception says that memory ran out; CPU allocators raise a plain RuntimeError."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
@@ -115,7 +107,7 @@ def is_oom(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None:
+def keep_on_oom(folder: Path, allocator: Any = None) -> Path | None:
     """Write what the allocator holds after OOM; None without an allocator, or if nothing could be written.
 
     The file is for https://pytorch.org/memory_viz. With the history of allocations, which only profile trials
@@ -135,6 +127,6 @@ def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None
     return file
 
 
-def _allocator_in_use() -> Allocator | None:
+def _allocator_in_use() -> Any:
     """CUDA's, where this process has used CUDA: asking must not initialise a device."""
     return torch.cuda.memory if torch.cuda.is_available() and torch.cuda.is_initialized() else None

@@ -98,7 +98,6 @@ HEAVY = """
 import json, sys
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial import counters
 print(json.dumps(sorted({"torch", "scipy", "pynvml"} & set(sys.modules))))
 """
 
