@@ -32,10 +32,7 @@ class Dynamo(Tool):
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        yield self._poll
-
-    def _poll(self) -> None:
-        self._counting.poll()
+        yield self._counting.poll
 
     def finish(self, measured: Measured) -> Findings:
         found = self._counting.result()

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.validation import workload_config
-from perfsweep.pipelines.profiling.profiled_slice import Slice, resolve
-from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tool, make
+from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Slice, Tool, make, slice_of
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, write_record, write_status
@@ -65,7 +64,7 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
     with tool.around(), debugging as logged, set_up(own, folder, rank) as scene:
         refuse_other_processes(scene.workload)
         cadence, iterations = scene.workload.cadence, spec.trial.timed_iterations
-        chosen = resolve(spec.options, tool.samples, cls.shape, cadence, iterations)
+        chosen = slice_of(spec.options, tool.samples, cls.shape, cadence, iterations)
         with _warmed_up(scene, own, folder, chosen):
             write_status(folder, "profiling")
             repeated = Repeated(scene, chosen, tool, spec)

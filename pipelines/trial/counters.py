@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -265,7 +266,7 @@ class OperatorCalls:
         self.host_reads = 0
         self.low_precision_ops = 0
         self.flops: float | None = 0
-        self._known: dict[Any, _Operator | None] = {}
+        self.operator = cache(self._look_up)
         self._notes: dict[str, None] = {}
         self._formulas = _flop_formulas()
         if self._formulas is None:
@@ -297,13 +298,8 @@ class OperatorCalls:
 
         return CountingMode()
 
-    def operator(self, func: Any) -> _Operator | None:
-        """What is known of `func`; None for a higher order operator."""
-        if func not in self._known:
-            self._known[func] = self._look_up(func)
-        return self._known[func]
-
     def _look_up(self, func: Any) -> _Operator | None:
+        """What is known of `func`; None for a higher order operator."""
         if not isinstance(func, torch._ops.OpOverload):
             self._notes[f"the body of {func} is not counted"] = None
             return None

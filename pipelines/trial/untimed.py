@@ -174,7 +174,8 @@ def keep_states(
 ) -> Evidence:
     """Iterate; gradients of the kept iterations, and in `folder`, if any, the states before them."""
     found = Evidence()
-    chosen = kept_iterations(iterations) if _parameter_bytes(training) <= LARGEST_BYTES else []
+    taken_bytes = sum(parameter.nbytes for parameter in training.parameters.values())
+    chosen = kept_iterations(iterations) if taken_bytes <= LARGEST_BYTES else []
     for number in range(iterations):
         if number in chosen and folder is not None:
             _save_state(training, folder / f"{number}.pt")
@@ -228,10 +229,6 @@ def _gradients(training: Replayable) -> Iterator[dict[str, torch.Tensor]]:
 
 def _layout(training: Replayable) -> list[list[Any]]:
     return [[name, *parameter.shape] for name, parameter in training.parameters.items()]
-
-
-def _parameter_bytes(training: Replayable) -> int:
-    return sum(parameter.numel() * parameter.element_size() for parameter in training.parameters.values())
 
 
 def _save_state(training: Replayable, file: Path) -> None:

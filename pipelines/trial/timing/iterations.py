@@ -60,12 +60,12 @@ def endless_step(workload: Workload, clock: Any) -> None:
 class Duration:
     """How long an iteration takes while nothing keeps it from a core: what others do does not count.
 
-    The first `skipped` iterations warm up.
+    The first `skipped` iterations warm up; `total_ns` is the time of the others so far.
     """
 
     def __init__(self, clock: HostClock, skipped: int) -> None:
         self._clock, self._skipped = clock, skipped
-        self._done = self._total_ns = 0
+        self._done, self.total_ns = 0, 0.0
 
     def __enter__(self) -> None:
         self._clock.synchronize()
@@ -80,18 +80,13 @@ class Duration:
         if self._done > self._skipped:
             # Several threads may wait for a core at once, longer together than the iteration lasts.
             busy_ns = (self._clock.cpu_ns() - self._cpu_ns) / max(1, torch.get_num_threads())
-            self._total_ns += max(wall_ns - delay_ns, min(wall_ns, busy_ns))
+            self.total_ns += max(wall_ns - delay_ns, min(wall_ns, busy_ns))
 
     @property
     def mean_ns(self) -> int | None:
         """Mean of the iterations so far, whole ns; None without one."""
         counted = self._done - self._skipped
-        return max(1, round(self._total_ns / counted)) if counted > 0 else None
-
-    @property
-    def total_ns(self) -> float:
-        """Time of the iterations so far."""
-        return self._total_ns
+        return max(1, round(self.total_ns / counted)) if counted > 0 else None
 
 
 READ_EVERY = 4

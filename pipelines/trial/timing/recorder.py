@@ -276,11 +276,6 @@ class Series:
     usage: Usage
     dropped: int
 
-    @property
-    def iterations(self) -> int:
-        """N."""
-        return len(self.wall_ns)
-
     def judged_ns(self, cadence: int) -> np.ndarray:
         """Times by which a region may be judged steady: the device's that could be had, else the host's.
 
@@ -409,7 +404,7 @@ def write_regions(
     parts = [_arrays(part) for part in series]
     # A phase that no iteration of a part entered is unknown there.
     names = dict.fromkeys(name for part in parts for name in part)
-    lacking = [np.zeros(part.iterations, np.int64) for part in series]
+    lacking = [np.zeros(len(part.wall_ns), np.int64) for part in series]
     arrays = {
         name: np.concatenate([part.get(name, none) for part, none in zip(parts, lacking, strict=True)])
         for name in names

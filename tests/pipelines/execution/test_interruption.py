@@ -32,7 +32,7 @@ def dying_server(while_it_ends) -> ForkServer:
     """A server that takes its time to end."""
     server = ForkServer.__new__(ForkServer)
     server._requests = socket.socket()
-    server._used = True
+    server._greeted = True
     server._process = SimpleNamespace(wait=while_it_ends, send_signal=lambda number: None)  # type: ignore[assignment]
     return server
 
