@@ -237,13 +237,10 @@ class Checked:
         folder = self._folder / "probe"
         answer = folder / "answer.json"
         if not answer.exists():
-            _probe(self._spec(), folder, answer, self._cls.__module__)
+            arm = self._reference
+            spec = self.manifest.sweep.trial_spec(arm, Kind.EVIDENCE, "probe", folder / "cache")
+            _probe(spec, folder, answer, self._cls.__module__)
         return json.loads(answer.read_text())
-
-    def _spec(self) -> TrialSpec:
-        return self.manifest.sweep.trial_spec(
-            self._reference, Kind.EVIDENCE, "probe", self._folder / "probe" / "cache"
-        )
 
     def _of_a_level(self, effect: Effect) -> Iterator[Finding]:
         arm_id, base_id = effect.pairs[0]

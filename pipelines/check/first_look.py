@@ -104,7 +104,9 @@ class FirstLook:
         if self._same(first, second):
             return first, None
         third = self._seen(2, "it did not repeat; once more, to see why", tell)
-        return first, self._parting(first, second, third)
+        losses = [np.asarray(one.evidence.tensors["losses"]) for one in (first, second)]
+        apart = np.flatnonzero(losses[0] != losses[1])
+        return first, Parting(int(apart[0]) + 1 if len(apart) else None, self._cause(first, second, third))
 
     def _seen(self, number: int, doing: str, tell: Callable[[str], None]) -> Seen:
         self.doing = doing
@@ -134,11 +136,6 @@ class FirstLook:
         result = deviations.judge(one.evidence, other.evidence, self._cls.checks, Parity.EXACT, {})
         fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE)
         return result.verdict in fine
-
-    def _parting(self, first: Seen, second: Seen, third: Seen) -> Parting:
-        losses = [np.asarray(one.evidence.tensors["losses"]) for one in (first, second)]
-        apart = np.flatnonzero(losses[0] != losses[1])
-        return Parting(int(apart[0]) + 1 if len(apart) else None, self._cause(first, second, third))
 
     def _cause(self, first: Seen, second: Seen, third: Seen) -> str:
         if self._same(first, third):

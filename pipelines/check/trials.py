@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -22,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from perfsweep.pipelines.check.rules import difference
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, read_evidence, read_spec
+from perfsweep.pipelines.trial.counters import tensors_in
 from perfsweep.pipelines.trial.parent import detach
 from perfsweep.pipelines.trial.process import run
 from perfsweep.pipelines.trial.scene import set_up
@@ -198,8 +198,8 @@ class ReadWatch(TorchFunctionMode):
         if name in _READS and args and isinstance(args[0], torch.Tensor) and _storage(args[0]) in seen.fresh:
             seen.reads.update(_read(name, sys._getframe(1)))
         result = func(*args, **(kwargs or {}))
-        viewed = set() if _IN_PLACE.match(name) else set(map(_storage, _tensors(args)))
-        seen.fresh.update(set(map(_storage, _tensors(result))) - viewed)
+        viewed = set() if _IN_PLACE.match(name) else set(map(_storage, tensors_in(args)))
+        seen.fresh.update(set(map(_storage, tensors_in([result]))) - viewed)
         return result
 
     def always(self) -> list[Read]:
@@ -213,14 +213,6 @@ def _storage(tensor: torch.Tensor) -> int:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):  # sparse and wrapped tensors have none of their own
         return 0
-
-
-def _tensors(result: Any) -> Iterable[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (tuple, list)):
-        for one in result:
-            yield from _tensors(one)
 
 
 def _read(name: str, frame: FrameType | None) -> list[Read]:

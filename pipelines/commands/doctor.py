@@ -20,7 +20,7 @@ from perfsweep.pipelines.check.rules import Finding
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
 from perfsweep.pipelines.execution import executor_choice
-from perfsweep.pipelines.execution.events import until_over
+from perfsweep.pipelines.execution.submitted import until_over
 from perfsweep.pipelines.exits import DONE, SOME_FAILED
 from perfsweep.pipelines.gpu_check import answer, stages
 from perfsweep.pipelines.gpu_check.answer import Answer, Line, Verdict

@@ -16,7 +16,7 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.exits import DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.profiling.profile_trials import CHANGED, Ended, Profiling, arm_called, wanted
-from perfsweep.pipelines.profiling.profiled_slice import refuse_slice
+from perfsweep.pipelines.profiling.tool import refuse_slice
 from perfsweep.pipelines.report import profile_tables
 from perfsweep.pipelines.store import provenance, writers
 from perfsweep.pipelines.store.planned import declared_workload

@@ -17,7 +17,7 @@ from yaml import YAMLError
 from perfsweep.pipelines.config.tracking import contradictions
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import launch, shared_job, submitted
-from perfsweep.pipelines.execution.events import POLL_S, Held, Tail, until_over
+from perfsweep.pipelines.execution.submitted import POLL_S, Held, Tail, until_over
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.publish import publishing

@@ -14,7 +14,7 @@ from perfsweep.pipelines.api import Planned, Sweep
 from perfsweep.pipelines.config import names, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.execution import launch, pack_jobs, submitted
-from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.execution.submitted import Held
 from perfsweep.pipelines.exits import ATTENTION, DONE, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.measured import Watch
 from perfsweep.pipelines.plan.packs import estimated_cost

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from perfsweep.pipelines.trial.machine import environment, gpus
-from perfsweep.pipelines.trial.machine.installed import torch_build
+from perfsweep.pipelines.trial.machine.gpus import torch_build
 from perfsweep.slurm.element import UNFIT
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.site import Shape, SiteProfile

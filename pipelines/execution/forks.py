@@ -15,10 +15,8 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from perfsweep.pipelines.execution.interruption import Interrupted
-from perfsweep.pipelines.execution.spawn import Child, Process, ServerLost, interpreter_of, wait
+from perfsweep.pipelines.execution.spawn import Child, Interrupted, ServerLost, interpreter_of, wait
 from perfsweep.pipelines.trial import fork_server
 from perfsweep.pipelines.trial.fork_server import STATUS, Imports, forked
 from perfsweep.pipelines.trial.parent import descendants
@@ -50,11 +48,7 @@ class Forks:
             return [self.call(forked, str(spec_file))]
         ours, theirs = multiprocessing.Pipe()
         with theirs:  # closed here, else the pipe would not break when the child dies
-            return [self._fork(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
-
-    def call(self, function: Callable[..., None], *arguments: str) -> Child:
-        """Fork a process that calls a function of a module."""
-        return self._fork(function, *arguments)
+            return [self.call(forked, str(spec_file), pipe=theirs.fileno(), ours=ours)]
 
     def branch(
         self,
@@ -68,15 +62,16 @@ class Forks:
         with theirs:
             imports = Imports(modules, shared=shared, compiles=compiles)
             words = json.dumps(dict(variables)), str(imports)
-            return _Branch(ours, self._fork(fork_server.branch, *words, pipe=theirs.fileno()))
+            return _Branch(ours, self.call(fork_server.branch, *words, pipe=theirs.fileno()))
 
-    def _fork(
+    def call(
         self,
         function: Callable[..., None],
         *arguments: str,
         pipe: int | None = None,
         ours: Connection | None = None,
     ) -> Child:
+        """Fork a process that calls a function of a module; it gets `pipe`, whose other end is `ours`."""
         request = json.dumps([function.__module__, function.__qualname__, *arguments]).encode()
         ended, status = os.pipe()
         try:
@@ -128,7 +123,7 @@ class ForkServer(Forks):
     ) -> None:
         requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(requests)
-        self._waits_for_first, self._used = early, False
+        self._waits_for_first = early
         # A process's first optimiser imports torch._dynamo, which takes a second: the server does it once.
         own = ["perfsweep.pipelines.trial.process", *modules]
         late = Imports(["torch", *own], [_DYNAMO])
@@ -142,10 +137,6 @@ class ForkServer(Forks):
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
             )
-
-    def _fork(self, function: Callable[..., None], *arguments: str, **own: Any) -> Child:
-        self._used = True
-        return super()._fork(function, *arguments, **own)
 
     def work_on(self, cores: Collection[int]) -> None:
         """Let it, its branches, and what they fork from now on, work on these cores alone."""
@@ -192,7 +183,7 @@ class ForkServer(Forks):
         if not hasattr(self, "_process"):
             return  # a signal came before it was there; what was opened for it closes itself
         self._requests.close()
-        if not self._used:  # its imports need not be waited for
+        if not self._greeted:  # it was never used, so that its imports need not be waited for
             self._process.kill()
         with suppress(Interrupted):  # it is heard all the same: see `stop_if_interrupted`
             self._process.send_signal(signal.SIGCONT)  # one that rests would not see that
@@ -217,7 +208,7 @@ class _Branch(Forks):
         self._requests.close()
 
 
-class _Forked(Process):
+class _Forked(Child):
     def __init__(self, server: Forks, pid: int, ended: int, pipe: Connection | None = None) -> None:
         self._server = server  # which ends with its last user, and ends its children then
         self.pid = pid

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing import connection
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +150,8 @@ class Node:
             self.close()
 
 
-class Ranks:
+class Ranks(Child):
     """The ranks of one trial on another node, as one child of the pack."""
-
-    pipe: Connection | None = None
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -183,7 +180,8 @@ class Ranks:
         if code is None:
             return _lost(f"node {name} gave no sign of life for {SILENT_S:g} s")
         ended = termination_of(code, self._out_of_memory)
-        return Termination(ended.outcome, _on(ended.failure, name))
+        message = f"{ended.failure.message}, on node {name}"
+        return Termination(ended.outcome, replace(ended.failure, message=message))
 
     def kill(self) -> None:
         """End them; a server that does not obey is ended, and started again for the next trial."""
@@ -198,10 +196,6 @@ class Ranks:
 
 def _lost(message: str) -> Termination:
     return Termination(Outcome.FAILED, Failure(type=NODE_LOST, message=message))
-
-
-def _on(failure: Failure, node: str) -> Failure:
-    return replace(failure, message=f"{failure.message}, on node {node}")
 
 
 class NodeServer:

@@ -19,16 +19,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.execution import interruption
 from perfsweep.pipelines.execution.allotment import Unfit, refuse_unfit
 from perfsweep.pipelines.execution.endings import record_of
 from perfsweep.pipelines.execution.generation import MEMORY_SHARE, Begun, Generation, Trial
 from perfsweep.pipelines.execution.idle_watch import idle_power
-from perfsweep.pipelines.execution.interruption import Interrupted, stop_if_interrupted
 from perfsweep.pipelines.execution.missing_trials import ONCE
 from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
-from perfsweep.pipelines.execution.spawn import ServerLost, Starter, end, fix_imports, wait
+from perfsweep.pipelines.execution.spawn import (
+    Interrupted,
+    ServerLost,
+    Starter,
+    end,
+    fix_imports,
+    listen_for_signals,
+    signal_heard,
+    stop_if_interrupted,
+    wait,
+)
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.publish.between_rounds import Feeder
 from perfsweep.pipelines.store import code_snapshot
@@ -420,12 +428,12 @@ def main(arguments: list[str]) -> int:
     retry = frozenset(Outcome(word) for word in arguments[2:])
     run = None
     try:
-        interruption.listen()
+        listen_for_signals()
         manifest = folder.read_manifest()
         run = PackRun(folder, manifest, manifest.pack(arguments[1]), retry)
         run.run()
     except (Interrupted, ServerLost) as reason:
-        return _stopped(interruption.heard() or str(reason), run is not None and run.advanced)
+        return _stopped(signal_heard() or str(reason), run is not None and run.advanced)
     except Superseded as reason:
         print(reason, flush=True)
         return SUPERSEDED

@@ -1,4 +1,7 @@
-"""Start trial processes, wait for them without spinning, end them at deadlines, and say how they ended."""
+"""Start trial processes, wait for them without spinning, end them at deadlines, and say how they ended.
+
+Signals that ask a pack to end are heard once, wherever they find it, and never lost.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 from perfsweep.pipelines.store.records import Failure, Outcome
@@ -40,31 +44,40 @@ class ServerLost(RuntimeError):
     """The server that forks trials has ended: it was killed, or memory ran out."""
 
 
-class Child(Protocol):
-    """One running process of a trial, or those of another node."""
+class Child(ABC):
+    """One running process of a trial, or those of another node.
+
+    Attributes
+    ----------
+    handle : becomes readable when the process ends
+    pipe : to a process that stays, None to one that runs by itself
+    silent_at : when it counts as lost unless `handle` becomes readable before, by `time.monotonic`
+    """
 
     pid: int
-    pipe: Connection | None
-    """To a process that stays, None to one that runs by itself."""
-    silent_at: float
-    """When it counts as lost unless `handle` becomes readable before, by `time.monotonic`."""
+    handle: int
+    pipe: Connection | None = None
+    silent_at = math.inf
 
-    @property
-    def handle(self) -> int:
-        """Becomes readable when the process ends."""
-        ...
-
+    @abstractmethod
     def code(self) -> int | None:
         """Exit status, negative for a signal, None while it runs."""
-        ...
 
     def termination(self, oom_kills_before: int) -> Termination:
         """How it ended, where its status is not 0 or it counts as lost."""
-        ...
+        return termination_of(self.code(), oom_kills_so_far() > oom_kills_before)
 
     def kill(self) -> None:
-        """End it, and all that it started."""
-        ...
+        """Kill what is left of its process group, and what has left that: workers, compilers, daemons."""
+        left = descendants([self.pid]) if self.code() is None else []
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return  # everything of the group has ended
+        kill_all(left)
+        if self.code() is None:
+            connection.wait([self.handle], timeout=10)
+            self.code()
 
 
 class Starter(Protocol):
@@ -255,36 +268,7 @@ def oom_kills_so_far() -> int:
     return int(fields.get("oom_kill", 0))
 
 
-class Process(ABC):
-    """A process of this node."""
-
-    pid: int
-    handle: int
-    pipe: Connection | None
-    silent_at = math.inf  # it is watched by its handle
-
-    @abstractmethod
-    def code(self) -> int | None:
-        """Exit status, negative for a signal, None while it runs."""
-
-    def termination(self, oom_kills_before: int) -> Termination:
-        """How it ended."""
-        return termination_of(self.code(), oom_kills_so_far() > oom_kills_before)
-
-    def kill(self) -> None:
-        """Kill what is left of its process group, and what has left that: workers, compilers, daemons."""
-        left = descendants([self.pid]) if self.code() is None else []
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return  # everything of the group has ended
-        kill_all(left)
-        if self.code() is None:
-            connection.wait([self.handle], timeout=10)
-            self.code()
-
-
-class _Executed(Process):
+class _Executed(Child):
     def __init__(self, process: subprocess.Popen[bytes], pipe: Connection | None = None) -> None:
         self._process = process
         self.pipe = pipe
@@ -296,3 +280,37 @@ class _Executed(Process):
 
     def __del__(self) -> None:
         os.close(self.handle)
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+_heard: list[str] = []
+
+
+class Interrupted(BaseException):
+    """A signal asked the pack to end; like KeyboardInterrupt it passes every handler of ordinary mistakes."""
+
+
+def listen_for_signals() -> None:
+    """Raise Interrupted on the first of these signals, out of whatever the main thread does then."""
+    _heard.clear()
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+
+
+def stop_if_interrupted() -> None:
+    """Raise once more what a finalizer, out of which nothing can be raised, has kept to itself."""
+    if _heard:
+        raise Interrupted(_heard[0])
+
+
+def signal_heard() -> str:
+    """Name the signal that has asked the pack to end; empty where none has."""
+    return _heard[0] if _heard else ""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for again in SIGNALS:  # Slurm, srun and our own parent may all pass the same signal on
+        signal.signal(again, signal.SIG_IGN)
+    _heard.append(signal.Signals(number).name)
+    raise Interrupted(_heard[0])

@@ -32,13 +32,13 @@ class Stage:
 
 
 STAGES: Mapping[str, Stage] = {
-    "0 facts": Stage("perfsweep.pipelines.gpu_check.facts:examine", 60),
-    "1 clock": Stage("perfsweep.pipelines.gpu_check.clock_stage:examine", 120),
-    "2 fork and ranks": Stage("perfsweep.pipelines.gpu_check.processes:examine", 300),
-    "3 memory": Stage("perfsweep.pipelines.gpu_check.memory_stage:examine", 300),
-    "4 kernels": Stage("perfsweep.pipelines.gpu_check.levels:examine_kernels", 480),
-    "5 witnesses": Stage("perfsweep.pipelines.gpu_check.levels:examine_witnesses", 720),
-    "6 headlines": Stage("perfsweep.pipelines.gpu_check.headlines:examine", 720),
+    "0 facts": Stage("perfsweep.pipelines.gpu_check.device_stages:examine_facts", 60),
+    "1 clock": Stage("perfsweep.pipelines.gpu_check.device_stages:examine_clock", 120),
+    "2 fork and ranks": Stage("perfsweep.pipelines.gpu_check.trial_stages:examine_processes", 300),
+    "3 memory": Stage("perfsweep.pipelines.gpu_check.trial_stages:examine_memory", 300),
+    "4 kernels": Stage("perfsweep.pipelines.gpu_check.workload_stages:examine_kernels", 480),
+    "5 witnesses": Stage("perfsweep.pipelines.gpu_check.workload_stages:examine_witnesses", 720),
+    "6 headlines": Stage("perfsweep.pipelines.gpu_check.workload_stages:examine_headlines", 720),
 }
 """They take ten minutes together; the limits, 45 minutes in all, are for what hangs."""
 

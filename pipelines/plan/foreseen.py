@@ -21,13 +21,7 @@ from perfsweep.workloads.api import Declaration, Toggle, Workload
 from perfsweep.workloads.declarations import ANYTHING
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 
-_GENERAL = (
-    "compile_cache.py",
-    "counting/compiles.py",
-    "counting/counters.py",
-    "counting/operators.py",
-    "untimed.py",
-)
+_GENERAL = ("compiles.py", "counters.py", "untimed.py")
 """Sources of trials that name the counters which every workload has; read, not imported: some need torch."""
 
 

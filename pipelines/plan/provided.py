@@ -26,9 +26,8 @@ from perfsweep.pipelines.store.records import Arm, Environment, Version
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.versions import environments, tree
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
-from perfsweep.pipelines.versions.patched import PATCH
 from perfsweep.pipelines.versions.repository import Repository
-from perfsweep.pipelines.versions.tree import Tree
+from perfsweep.pipelines.versions.tree import PATCH, Tree
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Declaration, Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError

@@ -18,9 +18,8 @@ from typing import Any
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.version_look import Answer, Question, start_of
 from perfsweep.pipelines.store.planned import typed_config
-from perfsweep.pipelines.trial.identity import code_digest
-from perfsweep.pipelines.trial.machine import installed
-from perfsweep.pipelines.trial.machine.installed import torch_build
+from perfsweep.pipelines.trial.identity import code_digest, packages, packages_digest
+from perfsweep.pipelines.trial.machine.gpus import torch_build
 from perfsweep.pipelines.worker_process import answers
 from perfsweep.workloads import registry, snapshot
 from perfsweep.workloads.api import Device, Workload
@@ -68,7 +67,7 @@ def answer(question: Question) -> Answer:
 def _facts() -> dict[str, Any]:
     """The environment as trials will find it: before the user's code adds to the path of modules."""
     keys = {"torch": torch_build().version}
-    return {"installed": installed.digest(), "packages": installed.packages(), "keys": keys}
+    return {"installed": packages_digest(), "packages": packages(), "keys": keys}
 
 
 def _workload(question: Question) -> tuple[type[Workload], Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.compiles import CompileCounting
 
 EXPLANATION = "explanation.txt"
 NOTHING = "nothing was compiled: this arm runs eagerly, so that there are no graphs to explain"
@@ -32,10 +32,7 @@ class Dynamo(Tool):
 
     @contextmanager
     def block(self, lead: int, length: int | None) -> Iterator[Tick]:
-        yield self._poll
-
-    def _poll(self) -> None:
-        self._counting.poll()
+        yield self._counting.poll
 
     def finish(self, measured: Measured) -> Findings:
         found = self._counting.result()

@@ -217,7 +217,7 @@ class CourseRecorder:
     def _sample(self) -> int:
         """Read what no event tells; returns when."""
         now = time.time_ns()
-        self._samples.append((now, _reserved_bytes(), _resident_bytes()))
+        self._samples.append((now, _on_device(torch.accelerator.memory_reserved), _resident_bytes()))
         return now
 
     def course(self) -> MemoryCourse:
@@ -257,10 +257,6 @@ def _changes(profiler: profile, on_device: bool) -> tuple[np.ndarray, np.ndarray
 def _on_device(question: Callable[[], int]) -> int:
     """The answer of a device's allocator, zero where there is none."""
     return question() if torch.accelerator.is_available() else 0
-
-
-def _reserved_bytes() -> int:
-    return _on_device(torch.accelerator.memory_reserved)
 
 
 def _resident_bytes() -> int:

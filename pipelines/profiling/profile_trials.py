@@ -7,7 +7,6 @@ that was there.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import shutil
 import time
@@ -43,7 +42,7 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.pipelines.trial.identity import code_digest
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.workloads.errors import ConfigError, UnsupportedHere
+from perfsweep.workloads.errors import ConfigError, UnsupportedHere, did_you_mean
 
 CHANGED = (
     "the workload's code has changed since the sweep was planned: this is a profile of the code as it is now"
@@ -76,10 +75,8 @@ def arm_called(manifest: Manifest, name: str) -> Arm:
     if len(found) == 1 or len({arm.label for arm in found}) == 1:
         return found[0]
     choices = list(dict.fromkeys([*named, *(names.get(arm.id) or arm.label for arm in manifest.arms)]))
-    close = difflib.get_close_matches(name, choices, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
     what = f"--arm {name} is {'several arms' if found else 'no arm'} of {manifest.sweep.name}"
-    raise ConfigError(f"{what}; {hint}choose from: {', '.join(choices)}")
+    raise ConfigError(f"{what}; {did_you_mean(name, choices)}choose from: {', '.join(choices)}")
 
 
 def wanted(config: ProfileConfig) -> tuple[list[ProfileConfig], list[str]]:

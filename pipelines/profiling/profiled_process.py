@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.config.validation import workload_config
-from perfsweep.pipelines.profiling.profiled_slice import Slice, resolve
-from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Tick, Tool, make
+from perfsweep.pipelines.profiling.tool import BARE, Findings, Measured, Slice, Tool, make, slice_of
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.profiles import Profile, ProfileSpec, read_spec, write_profile
 from perfsweep.pipelines.store.records import Outcome, TrialRecord, TrialSpec, write_record, write_status
@@ -25,9 +24,8 @@ from perfsweep.pipelines.trial.failures import classify
 from perfsweep.pipelines.trial.parent import by_itself, detach
 from perfsweep.pipelines.trial.scene import Scene, set_up
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
-from perfsweep.pipelines.trial.timing.recorder import Recorder
+from perfsweep.pipelines.trial.timing.recorder import NO_TIME, Recorder, Series
 from perfsweep.pipelines.trial.timing.regions import Timing
-from perfsweep.pipelines.trial.timing.series import NO_TIME, Series
 from perfsweep.workloads.api import NullClock, Workload
 from perfsweep.workloads.errors import ConfigError, UnsupportedHere
 
@@ -66,7 +64,7 @@ def _profiled(spec: ProfileSpec, folder: Path, rank: int) -> Profile:
     with tool.around(), debugging as logged, set_up(own, folder, rank) as scene:
         refuse_other_processes(scene.workload)
         cadence, iterations = scene.workload.cadence, spec.trial.timed_iterations
-        chosen = resolve(spec.options, tool.samples, cls.shape, cadence, iterations)
+        chosen = slice_of(spec.options, tool.samples, cls.shape, cadence, iterations)
         with _warmed_up(scene, own, folder, chosen):
             write_status(folder, "profiling")
             repeated = Repeated(scene, chosen, tool, spec)
@@ -162,8 +160,10 @@ class Repeated:
         hook = self._options.hook == "on" or self._tool.needs_phases
         marks = Marks(self._clock, Recorder(self._clock) if hook else None, tool)
         with tool.block(lead, self._walk.slice.length) as tick:
-            self._walk.lead_in(lead, marks, tick)
-            units = self._walk.units()
+            for _ in range(lead):  # which the tool wants to see
+                self._walk.step(marks)
+                tick()
+            units = self._scene.workload.progress()
             marks.start()
             start = self._clock.now_ns()
             iterations = 0
@@ -175,7 +175,7 @@ class Repeated:
             marks.stop()
             ns = self._clock.now_ns() - start
             # A tool's end comes after the clock's: what it writes is no part of an iteration.
-            units = self._walk.units() - units
+            units = self._scene.workload.progress() - units
         return Block(ns, iterations, units, marks.series)
 
 
@@ -211,7 +211,7 @@ class Walk:
                 f"profile.slice: the job has {self._at} iterations, and the slice begins at"
                 f" {self.slice.start}"
             )
-        self.slice = self.slice.from_the_beginning()
+        self.slice = dataclasses.replace(self.slice, start=0)
         self._begin_job()
         return 0
 
@@ -220,19 +220,9 @@ class Walk:
             self._workload.reset()
         self._at, self._fresh = 0, False
 
-    def lead_in(self, lead: int, clock: Any, tick: Tick) -> None:
-        """The iterations before the slice that the tool wants to see."""
-        for _ in range(lead):
-            self.step(clock)
-            tick()
-
     def goes_on(self, done: int) -> bool:
         """Whether the slice has more iterations than the `done` ones."""
         return (self.slice.length is None or done < self.slice.length) and not self._workload.done()
-
-    def units(self) -> float:
-        """Units done so far."""
-        return self._workload.progress()
 
     def step(self, clock: Any) -> None:
         """One iteration."""

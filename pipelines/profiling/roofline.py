@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from perfsweep.pipelines.profiling.tool import Findings, Measured, Tick, Tool, nothing
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.store.profiles import Cost
-from perfsweep.pipelines.trial.counting.operators import OperatorCalls
+from perfsweep.pipelines.trial.counters import OperatorCalls, tensors_in
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.timing.clock import HostClock, clock_for
 from perfsweep.workloads.peaks import peak
@@ -237,8 +237,8 @@ def moved(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
     if name in _ALLOCATES:
         return 0
     given = [value for keyword, value in kwargs.items() if keyword != "out"]
-    inputs = list(_tensors([*args[name in _OVERWRITES :], *given]))
-    outputs = list(_tensors([out]))
+    inputs = list(tensors_in([*args[name in _OVERWRITES :], *given]))
+    outputs = list(tensors_in([out]))
     if name in _GATHERS and inputs:
         table, others = inputs[0], inputs[1:]
         selected = sum(map(stored, outputs))
@@ -262,11 +262,3 @@ def stored(tensor: torch.Tensor) -> int:
     if tensor.layout is torch.sparse_csr:
         return sum(map(stored, (tensor.values(), tensor.crow_indices(), tensor.col_indices())))
     return 0
-
-
-def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import TuneCommand
-from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.execution.submitted import Held
 from perfsweep.pipelines.exits import ATTENTION, INTERRUPTED, SOME_FAILED
 from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect
 from perfsweep.pipelines.publish import publishing

@@ -152,7 +152,7 @@ class Environment(StoredValue):
     ----------
     interpreter, prefix : the executable, and the folder of the environment
     python, abi : version of Python, and what its compiled modules are built for
-    installed : digest of what trials find installed, see `perfsweep.pipelines.trial.machine.installed`
+    installed : digest of what trials find installed, see `perfsweep.pipelines.trial.identity`
     packages : version of each installed package by its name, torch's own name of its build among them
     keys : comparison keys that its trials have in place of this installation's
     """

@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing import synchronize
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from perfsweep.pipelines.store.trial_schema import Failure, Outcome
 from perfsweep.workloads.errors import PerfsweepError, UnsupportedHere
 from perfsweep.workloads.imports import INSTALLED, is_recorded
+
+_OURS = Path(__file__).parents[2]
+_NOT_OF_THE_USER = (*sysconfig.get_paths().values(), str(_OURS), "<")
+"""Beginnings of the files that are Python's, installed, ours, or none."""
 
 _WANTS_CUDA = re.compile(
     r"not compiled with CUDA|no NVIDIA (driver|GPU)|No CUDA GPUs|no CUDA-capable device|"
@@ -43,7 +47,7 @@ def as_failure(error: BaseException) -> Failure:
     if found := _OF_A_WORKER.match(message):
         worker, frames, message = found.groups()
         message = f"{message.partition(': ')[2].strip() or message} (in {worker})"
-        own = [one for one in _FRAME.finditer(frames) if not _is_installed(one[1], _libraries())]
+        own = [one for one in _FRAME.finditer(frames) if not _is_installed(one[1])]
         where = "{}:{}, in {}: {}".format(*own[-1].groups()) if own else where
     if "shared memory" in message and "No space left" in message:
         message += ". Enlarge /dev/shm, in a container by --shm-size, or choose num_workers=0"
@@ -65,11 +69,10 @@ def _place(error: BaseException) -> str:
     A sentence of ours needs no line of ours.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    ours = Path(__file__).parents[2]
-    users = next((found for one in _causes(error) if (found := _of_the_user(one, str(ours)))), None)
+    users = next((found for one in _causes(error) if (found := _of_the_user(one))), None)
     if not users and isinstance(error, PerfsweepError):
         return ""
-    own = users or [frame for frame in frames if frame.filename.startswith(str(ours / "workloads"))]
+    own = users or [frame for frame in frames if frame.filename.startswith(str(_OURS / "workloads"))]
     return next(
         (f"{one.filename}:{one.lineno}, in {one.name}: {one.line}" for one in (own or frames)[::-1]), ""
     )
@@ -82,30 +85,18 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _of_the_user(error: BaseException, ours: str) -> list[traceback.FrameSummary]:
+def _of_the_user(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in frames if not _is_installed(frame.filename, _libraries(ours))]
+    return [frame for frame in frames if not _is_installed(frame.filename)]
 
 
-def _libraries(ours: str = str(Path(__file__).parents[2])) -> tuple[str, ...]:
-    return (*sysconfig.get_paths().values(), ours, "<")
-
-
-def _is_installed(file: str, libraries: tuple[str, ...]) -> bool:
+def _is_installed(file: str) -> bool:
     path = Path(file)
-    known = file.startswith(libraries) or not INSTALLED.isdisjoint(path.parts)
+    known = file.startswith(_NOT_OF_THE_USER) or not INSTALLED.isdisjoint(path.parts)
     return known or any(map(is_recorded, (path, *path.parents)))
 
 
 ON_OOM = "oom_snapshot.pickle"
-
-
-class Allocator(Protocol):
-    """The part of `torch.cuda.memory` that is used here."""
-
-    def _snapshot(self) -> Any:
-        """Segments, blocks and, where recorded, the history of allocations."""
-        ...
 
 
 def is_oom(error: BaseException) -> bool:
@@ -115,7 +106,7 @@ def is_oom(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None:
+def keep_on_oom(folder: Path, allocator: Any = None) -> Path | None:
     """Write what the allocator holds after OOM; None without an allocator, or if nothing could be written.
 
     The file is for https://pytorch.org/memory_viz. With the history of allocations, which only profile trials
@@ -123,9 +114,10 @@ def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None
 
     Only ever called when a trial has failed: whatever goes wrong here must not hide why.
     """
-    allocator = allocator or _allocator_in_use()
-    if allocator is None:
-        return None
+    if allocator is None:  # CUDA's, where this process has used CUDA: asking must not initialise a device
+        if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+            return None
+        allocator = torch.cuda.memory
     file = folder / ON_OOM
     try:
         file.write_bytes(pickle.dumps(allocator._snapshot()))
@@ -133,8 +125,3 @@ def keep_on_oom(folder: Path, allocator: Allocator | None = None) -> Path | None
         print(f"no memory snapshot: {error}", flush=True)  # into the trial's log
         return None
     return file
-
-
-def _allocator_in_use() -> Allocator | None:
-    """CUDA's, where this process has used CUDA: asking must not initialise a device."""
-    return torch.cuda.memory if torch.cuda.is_available() and torch.cuda.is_initialized() else None

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from perfsweep.pipelines import own_code
-from perfsweep.pipelines.trial import shared_imports
+from perfsweep.pipelines.trial import scratch, shared_imports
 from perfsweep.pipelines.trial.parent import (
     adopt_orphans,
     children_of,
@@ -50,7 +50,7 @@ class Imports:
 
     `shared` is a file of modules that its children would import otherwise; see
     `perfsweep.pipelines.trial.shared_imports`. `compiles` is a sweep's folder of caches, where its
-    children compile; see `perfsweep.pipelines.trial.compile_cache.learn`.
+    children compile; see `perfsweep.pipelines.trial.scratch.learn`.
     """
 
     modules: Sequence[str]
@@ -86,10 +86,8 @@ def preload(imports: Imports) -> bool:
         registry.names()  # for which each trial would read a file of every package that is installed
     shared_imports.import_all(imports.shared)
     if imports.compiles:
-        from perfsweep.pipelines.trial import compile_cache  # which loads more than a server needs
-
         with suppress(Exception):  # whatever it raises, the trial that compiles raises and records
-            compile_cache.learn(Path(imports.compiles))
+            scratch.learn(Path(imports.compiles))
     gc.collect()
     gc.freeze()
     return not (imports.shared or imports.compiles) or shared_imports.may_fork()

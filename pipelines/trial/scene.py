@@ -18,9 +18,9 @@ import torch
 from perfsweep.pipelines.store.planned import load_workload
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import Failure, Kind, Outcome, TrialSpec
-from perfsweep.pipelines.trial import compile_cache, layout, process_group, scratch
-from perfsweep.pipelines.trial.identity import code_digest
-from perfsweep.pipelines.trial.machine import energy, environment, installed
+from perfsweep.pipelines.trial import layout, ranks, scratch
+from perfsweep.pipelines.trial.identity import code_digest, refuse_other_packages
+from perfsweep.pipelines.trial.machine import energy, environment
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.step_logging import BufferedLog, LiveLog, MetricLog
 from perfsweep.workloads.api import Context, Device, Level, Workload, methods_in_sight
@@ -113,7 +113,7 @@ def _over_budget(peak_bytes: int, budget: int | None) -> dict[str, Any]:
 
 
 def _planned_workload(spec: TrialSpec) -> tuple[type[Workload], Any]:
-    installed.refuse_others(spec.installed)
+    refuse_other_packages(spec.installed)
     cls, config = load_workload(spec.workload, spec.config)
     if code_digest(cls) != spec.code:
         raise ConfigError(
@@ -140,13 +140,13 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     context, facts = _context(spec, folder, device, rank, log), environment.facts()  # before turns pin it
     layout.prepare_collector(cls, spec.arm.levels)
     workload = cls()
-    shared = compile_cache.shared_folder(
+    shared = scratch.shared_folder(
         Path(spec.cache_dir), str(torch.__version__), device.name, spec.code + spec.installed
     )
     new = any(level.compiles_anew for level in levels.values())
     draw = spec.server if any(level.autotunes for level in levels.values()) else None
     own = folder / "scratch" / f"compiled{rank}"
-    with compile_cache.compile_cache(spec.kind, shared, own, new, draw), methods_in_sight(workload) as check:
+    with scratch.compile_cache(spec.kind, shared, own, new, draw), methods_in_sight(workload) as check:
         start = time.perf_counter()
         try:
             workload.setup(config, spec.arm.levels, context)
@@ -184,7 +184,7 @@ def _prepare_process(spec: TrialSpec, device: Device, rank: int, folder: Path) -
     random.seed(spec.seed)
     np.random.seed(spec.seed % 2**32)
     torch.manual_seed(spec.seed)
-    process_group.join(device, process_group.Place.of(spec, rank), folder, spec.meet)
+    ranks.join(device, ranks.Place.of(spec, rank), folder, spec.meet)
 
 
 def _limit_memory(share: float, count: int) -> None:
@@ -206,7 +206,7 @@ def _context(spec: TrialSpec, folder: Path, device: Device, rank: int, log: Metr
     own.mkdir(parents=True, exist_ok=True)
     cache = Path(spec.cache_dir)
     cache.mkdir(parents=True, exist_ok=True)
-    place = process_group.Place.of(spec, rank)
+    place = ranks.Place.of(spec, rank)
     return Context(
         device=device,
         scratch_dir=own,

@@ -1,10 +1,18 @@
-"""What trials without times do: count, keep evidence, follow the numbers, train to a target or to the end."""
+"""What trials without times do: count, keep evidence, follow the numbers, train to a target or to the end.
+
+Evidence includes single iterations that are replayed from the baseline's states: they show where an arm first
+differs from it. Two correct trainings drift apart step after step, and their last parameters say little. So
+the baseline keeps its state before a few of its iterations, and the gradient that its optimizer was then
+given. Another arm loads each of these states, does that one iteration, and its gradient is compared. A
+mistake shows at its iteration and in its tensor, before rounding errors grow.
+"""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +23,9 @@ from perfsweep.pipelines.store import trial_files
 from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION, TrialSpec
-from perfsweep.pipelines.trial import process_group, replay
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
-from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, DeviceActivity
-from perfsweep.pipelines.trial.process_group import leads
+from perfsweep.pipelines.trial import ranks
+from perfsweep.pipelines.trial.compiles import CompileCounting
+from perfsweep.pipelines.trial.counters import Counting, CountingGc, DeviceActivity
 from perfsweep.pipelines.trial.step_logging import MetricLog
 from perfsweep.pipelines.trial.timing.iterations import (
     Duration,
@@ -30,7 +37,7 @@ from perfsweep.pipelines.trial.timing.iterations import (
 )
 from perfsweep.pipelines.trial.timing.regions import clock_of
 from perfsweep.workloads import preloads
-from perfsweep.workloads.api import Device, Evidence, NullClock, Workload
+from perfsweep.workloads.api import REPLAYED, Device, Evidence, NullClock, Replayable, Workload
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -102,8 +109,8 @@ def evidence_trial(
 
     own = states is not None and states.parent == folder
     if training is not None and states is not None and own:
-        kept = states if leads(spec.world) else None
-        replayed = replay.record(training, spec.measure.evidence_iterations, step, kept)
+        kept = states if ranks.leads(spec.world) else None
+        replayed = keep_states(training, spec.measure.evidence_iterations, step, kept)
     elif workload.shape == "steps":
         for _ in range(spec.measure.evidence_iterations):
             step()
@@ -117,12 +124,12 @@ def evidence_trial(
     evidence = workload.evidence()
     evidence.numbers = {**workload.numbers(), **evidence.numbers}
     if training is not None and states is not None and not own:
-        replayed = replay.repeat(training, step, states)
+        replayed = replay(training, step, states)
     evidence.tensors = {
         name: _as_array(tensor) for name, tensor in {**evidence.tensors, **replayed.tensors}.items()
     }
     evidence.parts |= replayed.parts
-    if leads(spec.world):
+    if ranks.leads(spec.world):
         write_evidence(folder, evidence)
     reached = 0 if workload.shape == "job" else spec.measure.evidence_iterations
     if spec.world == 1 and workload.cadence > reached > 0:
@@ -131,7 +138,7 @@ def evidence_trial(
     found = {"units": units, "numbers": numbers, "reached": reached, "iteration_ns": iteration_ns}
     if workload.cadence_is_known:
         return found
-    if process_group.agree(workload.cadence == 1, spec.world):
+    if ranks.agree(workload.cadence == 1, spec.world):
         found |= beat_of(workload, clock_of(workload, device), spec.world)
     if spec.world == 1 and (own or states is None):
         _look_for_end(workload, spec, iteration_ns)
@@ -149,6 +156,103 @@ def _look_for_end(workload: Workload, spec: TrialSpec, iteration_ns: int | None)
             if workload.length is None:
                 raise
             return
+
+
+LARGEST_BYTES = 2**29
+"""States above this are not kept: several of them would not fit next to a model that fills its device."""
+
+_OWN_OPTIONS = ("foreach", "fused", "capturable", "differentiable", "maximize")
+
+
+def kept_iterations(iterations: int) -> list[int]:
+    """The first two iterations, the middle one and the last."""
+    return sorted({0, 1, iterations // 2, iterations - 1} & set(range(iterations)))
+
+
+def keep_states(
+    training: Replayable, iterations: int, step: Callable[[], None], folder: Path | None
+) -> Evidence:
+    """Iterate; gradients of the kept iterations, and in `folder`, if any, the states before them."""
+    found = Evidence()
+    taken_bytes = sum(parameter.nbytes for parameter in training.parameters.values())
+    chosen = kept_iterations(iterations) if taken_bytes <= LARGEST_BYTES else []
+    for number in range(iterations):
+        if number in chosen and folder is not None:
+            _save_state(training, folder / f"{number}.pt")
+        with _gradients(training) as gradients:
+            step()
+        if number in chosen:
+            _enter(found, number, gradients)
+    return found
+
+
+def replay(training: Replayable, step: Callable[[], None], folder: Path) -> Evidence:
+    """Gradients of single iterations from the states in `folder`; none if parameters are kept differently.
+
+    An iteration without an update, as after an overflow in half precision, has no entry.
+    """
+    found = Evidence()
+    for file in sorted(folder.glob("*.pt"), key=lambda file: int(file.stem)):
+        saved = torch.load(file, weights_only=True)
+        if saved["layout"] != _layout(training):
+            return Evidence()
+        _load_state(training, saved)
+        with _gradients(training) as gradients:
+            step()
+        _enter(found, int(file.stem), gradients)
+    return found
+
+
+def _enter(found: Evidence, number: int, gradients: dict[str, torch.Tensor]) -> None:
+    if gradients:
+        name = REPLAYED + str(number)
+        found.tensors[name] = torch.cat(list(gradients.values()))
+        found.parts[name] = {part: gradient.numel() for part, gradient in gradients.items()}
+
+
+@contextmanager
+def _gradients(training: Replayable) -> Iterator[dict[str, torch.Tensor]]:
+    """What the optimizer gets at its next update, flat and on the host, by parameter; empty without one."""
+    gradients: dict[str, torch.Tensor] = {}
+
+    def look(*_: Any) -> None:
+        for name, parameter in training.parameters.items():
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            gradients[name] = grad.detach().flatten().to("cpu", copy=True)
+
+    hook = training.optimizer.register_step_pre_hook(look)
+    try:
+        yield gradients
+    finally:
+        hook.remove()
+
+
+def _layout(training: Replayable) -> list[list[Any]]:
+    return [[name, *parameter.shape] for name, parameter in training.parameters.items()]
+
+
+def _save_state(training: Replayable, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    random = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        random["cuda"] = torch.cuda.get_rng_state()
+    torch.save({"layout": _layout(training), "random": random, "state": dict(training.save())}, file)
+
+
+def _load_state(training: Replayable, saved: dict[str, Any]) -> None:
+    optimizer = training.optimizer
+    own = [{name: group[name] for name in _OWN_OPTIONS if name in group} for group in optimizer.param_groups]
+    training.load(saved["state"])
+    # An optimizer's state brings the options of the one that saved it, and these are the arm's own choice.
+    for group, options in zip(optimizer.param_groups, own, strict=True):
+        group.update(options)
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if "step" in state and (group.get("fused") or group.get("capturable")):
+                state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=parameter.device)
+    torch.set_rng_state(saved["random"]["cpu"])
+    if "cuda" in saved["random"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(saved["random"]["cuda"])
 
 
 def course_trial(
@@ -184,7 +288,7 @@ def quality_trial(
     for reached in range(target.every, target.last_look + 1, target.every):
         iterate(workload, NullClock(), target.every)
         course[reached] = {target.figure: _figure(numbers_of(workload), target.figure)}
-        if process_group.agree(target.steps_in(course) is not None, spec.world):
+        if ranks.agree(target.steps_in(course) is not None, spec.world):
             break
     return {"units": workload.progress(), "course": course, "reached": max(course)}
 
@@ -208,18 +312,18 @@ def result_trial(
     assert spec.keep is not None
     target = Path(spec.keep.folder)
     write_status(folder, "running to the end")
-    if leads(spec.world):
+    if ranks.leads(spec.world):
         trial_files.create(target)
     whole = spec.timed_iterations if workload.length is None else workload.length
     iterations = spec.keep.iterations or whole
     iterate(workload, NullClock(), iterations)
     partial = target.with_name(target.name + trial_files.PARTIAL)
-    if leads(spec.world):
+    if ranks.leads(spec.world):
         shutil.rmtree(partial, ignore_errors=True)
         trial_files.create(partial)
     try:
         workload.keep(partial)
-        if leads(spec.world):
+        if ranks.leads(spec.world):
             target.rmdir()
             partial.rename(target)
     except OSError as error:

@@ -177,13 +177,13 @@ def key(file: Path) -> str:
     ConfigError
         A file cannot be read, or asks for a folder, whose content may change.
     """
-    texts = [text for _, text in _texts(file, set())]
+    texts = [*_texts(file, set())]
     facts = [platform.python_version(), sysconfig.get_platform(), sysconfig.get_config_var("SOABI")]
     return hashlib.sha256(json.dumps([*texts, *facts]).encode()).hexdigest()[:16]
 
 
-def _texts(file: Path, seen: set[Path]) -> Iterator[tuple[Path, str]]:
-    """A file of requirements and the files that it includes."""
+def _texts(file: Path, seen: set[Path]) -> Iterator[str]:
+    """The texts of a file of requirements and of the files that it includes."""
     if file.resolve() in seen:
         return
     seen.add(file.resolve())
@@ -191,7 +191,7 @@ def _texts(file: Path, seen: set[Path]) -> Iterator[tuple[Path, str]]:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read as text ({error}); name a requirements file") from error
-    yield file, text
+    yield text
     for number, line in enumerate(text.splitlines(), 1) if file.suffix != PYLOCK else ():
         if include := _included(line):
             yield from _texts(file.parent / include, seen)

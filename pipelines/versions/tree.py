@@ -1,8 +1,14 @@
-"""What trials of a version run: files of a commit, or of the checkout, kept in the sweep; its environment."""
+"""What trials of a version run: files as a commit, the checkout or a patch has them, and its environment.
+
+The sweep keeps the files. A patch that is worth it is kept too, with digests of what was measured: it is
+applied to these files only.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.schema import Environment, Version
 from perfsweep.pipelines.units import few
-from perfsweep.pipelines.versions import patched
 from perfsweep.pipelines.versions.environments import environment_lines
 from perfsweep.pipelines.versions.repository import WORKTREE, Repository, submodules
 from perfsweep.workloads.api import Parity
@@ -70,6 +76,97 @@ def read(repository: Repository, name: str, others: Iterable[Path] = ()) -> Tree
     return Tree(repository, commit, files, _digest(inside, outside))
 
 
+PATCH, ORIGINAL = "patch", "original"
+"""The toggle whose levels are patches, and the level that is none."""
+
+_PATCH_FACTS = "patch.json"
+
+
+@dataclass(frozen=True)
+class Patched:
+    """What is known of a patch.
+
+    Attributes
+    ----------
+    files : SHA-256 of every file of the workload when it was measured, by its path
+    changed : paths of files that the patch changes
+    args : of the script
+    parity, bounds : how far its results may move, as the levels that it writes down may
+    """
+
+    files: Mapping[str, str]
+    changed: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    parity: Parity = Parity.EXACT
+    bounds: Mapping[str, float] = field(default_factory=dict)
+
+    def refuse_changed(self, remedy: str) -> None:
+        """Refuse files that are others than they were.
+
+        Raises
+        ------
+        ConfigError
+            One is; `remedy` says what to do.
+        """
+        for file, known in self.files.items():
+            if _file_digest(Path(file)) != known:
+                raise ConfigError(f"{file} has changed since it was measured: {remedy}")
+
+
+def _file_digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def keep_patch(folder: Path, facts: Patched, contents: Mapping[str, bytes]) -> None:
+    """Keep the new content of each file that changes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    copies = Snapshot(folder)
+    for file, content in contents.items():
+        copy = copies.copy_of(Path(file))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+    write_atomically(folder / _PATCH_FACTS, json.dumps(dataclasses.asdict(facts)).encode())
+
+
+def kept_patch(folder: Path) -> Patched:
+    """Read what is known of a patch.
+
+    Raises
+    ------
+    ConfigError
+        There is none in this folder.
+    """
+    try:
+        facts = json.loads((folder / _PATCH_FACTS).read_bytes())
+        facts |= {"changed": tuple(facts["changed"]), "args": tuple(facts["args"])}
+        return Patched(**{**facts, "parity": Parity(facts["parity"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{folder} holds no patch; perfsweep tune train.py writes one, and {ORIGINAL} is none"
+        ) from error
+
+
+def apply_patch(folder: Path) -> tuple[str, ...]:
+    """Write a patch into the files that it changes; their paths.
+
+    Raises
+    ------
+    ConfigError
+        A file of the workload has changed since it was measured; nothing is written then.
+    """
+    facts, copies = kept_patch(folder), Snapshot(folder)
+    contents = {file: copies.copy_of(Path(file)).read_bytes() for file in facts.changed}
+    if all(Path(file).is_file() and Path(file).read_bytes() == text for file, text in contents.items()):
+        raise ConfigError("the patch is applied already; nothing is written")
+    facts.refuse_changed("nothing is written. Run perfsweep tune again, which measures it as it is now")
+    for file, content in contents.items():
+        place = Path(file)
+        mode = place.stat().st_mode
+        write_atomically(place, content)
+        place.chmod(mode)
+    return facts.changed
+
+
 def with_patch(name: str, files: Iterable[Path]) -> Tree:
     """Read the files of a workload as a patch has them.
 
@@ -82,10 +179,14 @@ def with_patch(name: str, files: Iterable[Path]) -> Tree:
     ConfigError
         There is no such patch.
     """
-    every = patched.contents(name, files)
-    facts = None if name == patched.ORIGINAL else patched.kept(Path(name))
-    about = {"parity": facts.parity, "bounds": facts.bounds} if facts else {}
-    return Tree(None, None, every, _digest({str(file): text for file, text in every.items()}, {}), **about)
+    if name == ORIGINAL:
+        facts, every = Patched({}, ()), {file: file.read_bytes() for file in files}
+    else:
+        facts, copies = kept_patch(Path(name)), Snapshot(Path(name))
+        places = {file: copies.copy_of(file) if str(file) in facts.changed else file for file in files}
+        every = {file: place.read_bytes() for file, place in places.items()}
+    digest = _digest({str(file): text for file, text in every.items()}, {})
+    return Tree(None, None, every, digest, facts.parity, facts.bounds)
 
 
 def blobs(repository: Repository, commit: str) -> str:
@@ -158,7 +259,7 @@ def keep(code_dir: Path, version: Version, others: Iterable[Path]) -> None:
     if version.repository:
         found = read(Repository(Path(version.repository)), version.commit or WORKTREE, others)
     else:
-        found = with_patch(version.levels[patched.PATCH], others)
+        found = with_patch(version.levels[PATCH], others)
     if found.digest != version.sources:
         raise ConfigError(
             f"{version.name}: files of {version.repository or 'the script'} changed while the sweep was"
@@ -177,10 +278,6 @@ def variables(environment: Environment, code_dir: Path, import_path: Iterable[st
     code_dir : holds the libraries of `code_snapshot.take_libraries`
     import_path : folders to import from before what is installed, ours first
     """
-    from perfsweep.pipelines.store import (
-        code_snapshot,
-    )  # which a comparison, that names environments, needs not
-
     libraries = map(str, code_snapshot.libraries(code_dir, environment.abi))
     path = [*import_path, *libraries]
     programs = [str(Path(environment.interpreter).parent), os.environ.get("PATH", os.defpath)]

@@ -9,7 +9,7 @@ import pytest
 from documented import ROOT
 
 from perfsweep.pipelines.gpu_check.answer import ASSUMED
-from perfsweep.pipelines.gpu_check.levels import only_on
+from perfsweep.pipelines.gpu_check.workload_stages import only_on
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Device
 

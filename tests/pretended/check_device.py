@@ -11,7 +11,7 @@ import pytest
 import torch
 from pretend_cuda.tensors import waits
 
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(3, 4)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 
 FLOAT = 4  # bytes
 BATCH, INPUT, HIDDEN, OUTPUT = 8, 16, 32, 4

@@ -11,8 +11,8 @@ from scripted import context, run, running
 
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.results import ParityResult, loosest
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.compiles import CompileCounting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.script.config import ScriptConfig
 from perfsweep.workloads.script.toggles import CHECKS, EVERY

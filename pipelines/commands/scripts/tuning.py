@@ -6,6 +6,7 @@ The patch writes them into the script: it is kept, shown, measured, and applied 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +33,8 @@ from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import PLACEBO
 from perfsweep.pipelines.terminal import bold, console_here
 from perfsweep.pipelines.units import MB
-from perfsweep.pipelines.versions import patched
-from perfsweep.pipelines.versions.patched import ORIGINAL, PATCH, Patched
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.tree import ORIGINAL, PATCH, Patched
 from perfsweep.workloads.api import Declaration, Levels, Toggle
 from perfsweep.workloads.errors import ConfigError, did_you_mean
 from perfsweep.workloads.script import sources
@@ -237,13 +238,13 @@ def _facts(measured: Measured, changed: Sequence[str] = ()) -> Patched:
 def _forget(measured: Measured) -> None:
     """Remove the patch of an earlier run."""
     measured.file.unlink(missing_ok=True)
-    patched.forget(measured.folder / _FILES)
+    shutil.rmtree(measured.folder / _FILES, ignore_errors=True)
 
 
 def _keep(measured: Measured, facts: Patched, made: Patch) -> None:
     before = {file: Path(file).read_bytes() for file in made.files}
     write_atomically(measured.file, unified(before, made.files, Path.cwd()))
-    patched.keep(measured.folder / _FILES, _facts(measured, list(made.files)), made.files)
+    tree.keep_patch(measured.folder / _FILES, _facts(measured, list(made.files)), made.files)
 
 
 def _without_edit(console: Console, measured: Measured, words: Sequence[str]) -> int:
@@ -303,7 +304,7 @@ def _memory_bytes(answer: Answer) -> float | None:
 def is_kept(folder: Path, args: Sequence[str]) -> bool:
     """Whether a patch is kept that was measured with these arguments of the script."""
     try:
-        return patched.kept(folder / _FILES).args == tuple(args)
+        return tree.kept_patch(folder / _FILES).args == tuple(args)
     except ConfigError:
         return False
 
@@ -316,6 +317,6 @@ def apply_patch(console: Console, folder: Path) -> int:
     ConfigError
         A file has changed since it was measured; nothing is written.
     """
-    for file in patched.apply(folder / _FILES):
+    for file in tree.apply_patch(folder / _FILES):
         console.print(f"patched: {file}", soft_wrap=True)
     return DONE

@@ -130,6 +130,93 @@ def shared_by(
     return f"other processes used {others:.1f} cores, which drew from the same counter of the package"
 
 
+class Meter:
+    """Reads the counters of the devices that do a trial's work.
+
+    Parameters
+    ----------
+    devices : numbers of the GPUs among the visible ones; none: the processor does the work
+    counts : whether this rank reads: of the ranks that share a machine's counters the first one does
+    step_s : time between two changes of the counters, where a process has looked; None: what is known of them
+    now : seconds of a clock that never jumps
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int],
+        counts: bool = True,
+        step_s: float | None = None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._open = ExitStack()
+        self._counters: Counters | None = None
+        self._step_s, self._now = step_s, now
+        self._reason = ""
+        if counts:
+            self._find(devices)
+        self.forget()
+
+    def _find(self, devices: Sequence[int]) -> None:
+        try:
+            found = gpu_counters(devices) if devices else processor_counters()
+            self._counters = self._open.enter_context(found)
+        except Unreadable as error:
+            self._reason = str(error)
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        self._open.close()
+
+    def forget(self) -> None:
+        """Begin again: the regions so far do not count, and neither does what went wrong in them."""
+        if self._counters is not None:
+            self._reason = ""
+        self._before: tuple[float, ...] = ()
+        self._joules: dict[str, float] = {}
+        self._regions, self._seconds, self._began = 0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """A region begins now; the device has done all that it was given before."""
+        if self._counters is not None and not self._reason:
+            try:
+                self._before, self._began = self._counters.read_j(), self._now()
+            except Unreadable as error:
+                self._reason = str(error)
+
+    def end(self) -> None:
+        """The region has ended."""
+        if self._counters is not None and not self._reason:
+            try:
+                self._add(self._counters)
+            except Unreadable as error:
+                self._reason = str(error)
+
+    def _add(self, counters: Counters) -> None:
+        read, seconds = counters.read_j(), self._now() - self._began
+        for counter, before, after in zip(counters.each, self._before, read, strict=True):
+            if counter.range_j is not None and seconds > counter.range_j / MOST_W:
+                raise Unreadable(
+                    f"the counter of {counter.name} may have begun again more than once in {seconds:.0f} s; a"
+                    f" region under {counter.range_j / MOST_W:.0f} s would do"
+                )
+            joules = grown_j(counter, before, after)
+            self._joules[counter.name] = self._joules.get(counter.name, 0.0) + joules
+        self._regions += 1
+        self._seconds += seconds
+
+    def spent(self) -> Spent:
+        """What the counters say of the regions so far."""
+        if self._counters is None or self._reason:
+            return Spent(reason=self._reason)
+        return Spent(
+            joules=dict(self._joules),
+            regions=self._regions,
+            seconds=self._seconds,
+            step_s=self._step_s or self._counters.step_s,
+            source=self._counters.source,
+        )
+
+
 POWERCAP = Path("/sys/class/powercap")
 
 NVML_STEP_S = 0.1

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsweep.pipelines.trial.machine import gpus
-from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.installed import driver_refusal, torch_build
+from perfsweep.pipelines.trial.machine.gpus import Gpu, driver_refusal, torch_build
 from perfsweep.pipelines.trial.machine.usage import DISPLACED_SHARE, Usage
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import UnsupportedHere

@@ -1,7 +1,7 @@
 """Clocks: host time, and the device's own time where there is one.
 
 Nothing else calls torch's synchronise, event or memory functions, because without a device they raise instead
-of doing nothing. Importing this module does not import torch.
+of doing nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from perfsweep.pipelines.trial.machine import gpus, usage
 from perfsweep.pipelines.trial.machine.usage import Moment
@@ -104,8 +106,6 @@ def tensors_on() -> dict[tuple[str, int], int]:
 
     An accelerator that the process has not initialised is not asked.
     """
-    import torch
-
     found: dict[tuple[str, int], int] = {}
     for kind in ACCELERATORS:
         module = getattr(torch, kind, None)
@@ -120,8 +120,6 @@ def _numbers(module: Any) -> range:
 
 def _untimed(held: dict[tuple[str, int], int]) -> str:
     """Say that a process computes where no clock of ours is."""
-    import torch
-
     hip = torch.version.hip is not None
     names = [
         f"{'hip' if hip and kind == 'cuda' else kind}:{number} ({size / 1e6:.1f} MB)"
@@ -229,8 +227,6 @@ class DeviceClock(EventClock):
     """
 
     def __init__(self, device_type: str, events: int = EVENTS) -> None:
-        import torch
-
         found = torch.accelerator.current_accelerator(check_available=True)
         if found is None or found.type != device_type:
             here = f"sees only {found.type}" if found else "sees none"

@@ -13,24 +13,29 @@ import numpy as np
 
 from perfsweep.pipelines.store.trial_files import write_status
 from perfsweep.pipelines.store.trial_schema import FOUND_ON_DISK, TrialSpec
-from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial import ranks
+from perfsweep.pipelines.trial.compiles import CompileCounting
 from perfsweep.pipelines.trial.layout import settle_collector
-from perfsweep.pipelines.trial.machine import gpus
+from perfsweep.pipelines.trial.machine import energy, gpus
+from perfsweep.pipelines.trial.machine.energy import Meter, Spent
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.machine.usage import Usage
 from perfsweep.pipelines.trial.parent import Ready, node_name
 from perfsweep.pipelines.trial.step_logging import MetricLog
-from perfsweep.pipelines.trial.timing import quantities, ranks
 from perfsweep.pipelines.trial.timing.clock import ChildClock, HostClock, clock_for
-from perfsweep.pipelines.trial.timing.iterations import endless_step, iterate, numbers_of, whole_cadences
-from perfsweep.pipelines.trial.timing.quantities import Meter, share_of_peak
-from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import Series, write_regions
+from perfsweep.pipelines.trial.timing.iterations import (
+    endless_step,
+    heavy,
+    iterate,
+    numbers_of,
+    whole_cadences,
+)
+from perfsweep.pipelines.trial.timing.recorder import Recorder, Series, write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm, region_alarm, warm_up
 from perfsweep.pipelines.trial.turns import Cut, Uncut, Wanted
-from perfsweep.workloads.api import Device, NullClock, Workload
+from perfsweep.workloads.api import Device, NullClock, Work, Workload
 from perfsweep.workloads.errors import RecordError
+from perfsweep.workloads.peaks import peak
 
 
 def timing_trial(
@@ -85,8 +90,10 @@ class Timing:
         self._others_rest = usage.others_rest(self._clock.cpu_ns() - cpu_ns)
         settle_collector(type(self._workload), self._spec.arm.levels)
         # On each host the first rank reads the meter.
-        first = process_group.local_rank(self._spec) == 0
-        self._meter = Meter(self._clock, first or self._clock.times_device, self._spec.counter_s)
+        first = ranks.local_rank(self._spec) == 0
+        self._meter = Meter(
+            self._clock.used_devices(), first or self._clock.times_device, self._spec.counter_s
+        )
         self._look_under_load()
         self._clock.forget_warm_up()
 
@@ -131,7 +138,7 @@ class Timing:
         compiled = self._compiling.result()
         _refuse_nothing(series, units)
         iterations = sum(len(part.wall_ns) for part in series)
-        if process_group.leads(spec.world):
+        if ranks.leads(spec.world):
             every = ranks.iteration_arrays(together) if spec.world > 1 else {}
             write_regions(folder, series, warm.walls_ns, self._log.arrays(), every)
         return {
@@ -158,7 +165,7 @@ class Timing:
             "mfu": share_of_peak(workload.work(), units, region_ns, self._device, spec.world),
             "numbers": numbers_of(workload),
             "reached": self._steps,
-            **quantities.record_fields(workload, together, spent, units, iterations, spec.measure.jobs),
+            **quantity_fields(workload, together, spent, units, iterations, spec.measure.jobs),
             **self._look_at_collectives(together),
         }
 
@@ -187,7 +194,7 @@ class Timing:
                     self._steps += steps
             again = stretches.compiled or not shared
             alarm = stretches.alarm or _unsteady(stretches.series, cadence, wanted.places)
-            if not process_group.agree(again and alarm is not None, world):
+            if not ranks.agree(again and alarm is not None, world):
                 return alarm
         return alarm or "another rank was not steady"
 
@@ -330,3 +337,46 @@ def _timed_jobs(stretches: _Stretches, jobs: int, turns: Cut) -> str | None:
                 break
         stretches.units += workload.progress()
     return stretches.alarm
+
+
+def quantity_fields(
+    workload: Workload,
+    together: Sequence[ranks.Region],
+    spent: Sequence[Spent],
+    units: float,
+    iterations: int,
+    jobs: int,
+) -> dict[str, Any]:
+    """Fields of the record: energy, or why there is none, devices, heavy iterations, units of a whole job."""
+    found = energy.record_fields(spent, workload.shape == "job")
+    more = {"devices": float(sum(rank.devices for rank in together))}
+    if not workload.cadence_is_known:
+        more["heavy_iterations"], more["heavy_share"] = heavy(together[0].wall_ns)
+    if (whole := job_units(workload, units, iterations, jobs)) is not None:
+        more["job_units"] = whole
+    return {**found, "quantities": {**found["quantities"], **more}}
+
+
+def job_units(workload: Workload, units: float, iterations: int, jobs: int) -> float | None:
+    """Count the units of a whole job, or of a whole training; None where its configuration has no length.
+
+    Of a job that does a sample of its work they are those of all of it.
+    """
+    if workload.shape == "job":
+        return units / jobs / (workload.counters().get("sampled_share") or 1.0)
+    return None if workload.length is None else units / iterations * workload.length
+
+
+def share_of_peak(work: Work, units: float, region_ns: int, device: Device, world: int = 1) -> float | None:
+    """Work of a timed region by what its devices can do in that time; None if formula or peak is unknown.
+
+    Parameters
+    ----------
+    units : done in the region, by all ranks together
+    world : processes that did it; the ones that share a device count once
+    """
+    known = peak(device.name) if device.type == "cuda" else None
+    rate = known.flops_per_s(work.products) if known is not None else None
+    if work.flops is None or rate is None:
+        return None
+    return work.flops * units / (region_ns / 1e9) / (rate * max(1, min(world, device.count)))

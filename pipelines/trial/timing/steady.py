@@ -15,8 +15,8 @@ import numpy.ma
 from numpy.typing import ArrayLike
 
 from perfsweep.pipelines.store.trial_schema import TrialSpec
-from perfsweep.pipelines.trial import process_group
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial import ranks
+from perfsweep.pipelines.trial.compiles import CompileCounting
 from perfsweep.pipelines.trial.machine import gpus
 from perfsweep.pipelines.trial.machine.gpus import Gpu
 from perfsweep.pipelines.trial.timing.clock import HostClock
@@ -205,7 +205,7 @@ def warm_up(workload: Workload, clock: HostClock, compiling: CompileCounting, sp
         warm_ns += wall_ns
         seen = rule.iterations >= workload.cadence or warm_ns >= whole_ns
         over = seen and rule.settled and (warm_ns >= DEVICE_WARM_NS or not clock.times_device)
-        if process_group.agree(over, spec.world):
+        if ranks.agree(over, spec.world):
             return Warm(rule.wall_ns, not rule.exhausted)
 
 

@@ -35,8 +35,7 @@ from perfsweep.pipelines.store.records import (
     read_evidence,
     write_iterations,
 )
-from perfsweep.pipelines.trial.timing.recorder import Recorder
-from perfsweep.pipelines.trial.timing.series import _arrays
+from perfsweep.pipelines.trial.timing.recorder import Recorder, _arrays
 from perfsweep.workloads.api import Context, Device, Workload
 
 SLOWED = 3.0

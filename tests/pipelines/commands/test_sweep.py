@@ -15,7 +15,7 @@ from rich.console import Console
 from perfsweep.pipelines.commands import sweep as module
 from perfsweep.pipelines.commands.sweep import conclude
 from perfsweep.pipelines.config.types import ClusterConfig, SweepCommand, SweepConfig
-from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.execution.submitted import Held
 from perfsweep.pipelines.publish.published import Published, PublishedRun
 from perfsweep.pipelines.store.records import SweepFolder
 from perfsweep.workloads.errors import ConfigError

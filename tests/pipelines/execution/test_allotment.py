@@ -13,7 +13,7 @@ from perfsweep.pipelines.execution import allotment, pack
 from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, refuse_unfit, refuse_unseen_gpus
 from perfsweep.pipelines.store.writers import newest
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.machine.installed import TorchBuild
+from perfsweep.pipelines.trial.machine.gpus import TorchBuild
 from perfsweep.slurm.element import LACKING, UNFIT
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.site import Shape
@@ -150,7 +150,7 @@ def test_a_pack_measures_nothing_on_the_cpu_of_a_job_with_a_gpu(
 ) -> None:
     folder = build(tmp_path / "sweep").folder
     before = newest(folder, "p000")
-    monkeypatch.setattr(pack.interruption, "listen", lambda: None)
+    monkeypatch.setattr(pack, "listen_for_signals", lambda: None)
     monkeypatch.setattr(allotment, "torch_build", lambda: TorchBuild("2.13.0+cpu", None))
     monkeypatch.setenv(VARIABLE, Allotment(gpus=1).text)
     assert pack.main([str(folder.path), "p000"]) == LACKING, "no node has what this torch lacks"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.execution import events
-from perfsweep.pipelines.execution.events import HELD_POLLS, LOOKS, POLL_S, Held, Tail, Turns, until_over
+from perfsweep.pipelines.execution import submitted
+from perfsweep.pipelines.execution.submitted import HELD_POLLS, LOOKS, POLL_S, Held, Tail, Turns, until_over
 from perfsweep.pipelines.store.records import Event, Kind, Outcome, SweepFolder
 from perfsweep.slurm.jobs import JobState
 
@@ -85,8 +85,8 @@ class Followed:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "POLL_S", 0.0)
-    monkeypatch.setattr(events, "COUNTS_S", 0.0)
+    monkeypatch.setattr(submitted, "POLL_S", 0.0)
+    monkeypatch.setattr(submitted, "COUNTS_S", 0.0)
 
 
 def test_jobs_are_followed_until_all_are_over(folder: SweepFolder, at_once: None) -> None:
@@ -119,7 +119,7 @@ def test_how_many_run_is_told_now_and_then_and_only_where_that_has_changed(
 ) -> None:
     now, counts, told = [0.0], ("", "2 wait", "2 wait", "1 runs", "1 waits", "1 waits"), list[Any]()
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + 3.0))
-    monkeypatch.setattr(events, "time", clock)
+    monkeypatch.setattr(submitted, "time", clock)
     jobs: Any = Followed(*["pending"] * 9, "ended", counts=counts)
     until_over(jobs, [], lambda one: None, lambda text: told.append((now[0], text)))
     assert told == [(3.0, "2 wait"), (15.0, "1 runs"), (24.0, "1 waits")]

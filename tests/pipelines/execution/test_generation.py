@@ -16,8 +16,7 @@ import pytest
 
 from perfsweep.pipelines.execution import generation as module
 from perfsweep.pipelines.execution.generation import Generation, Trial
-from perfsweep.pipelines.execution.interruption import Interrupted
-from perfsweep.pipelines.execution.spawn import Termination
+from perfsweep.pipelines.execution.spawn import Interrupted, Termination
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import (
     Failure,

@@ -13,26 +13,26 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfsweep.pipelines.execution import interruption, spawn
+from perfsweep.pipelines.execution import spawn
 from perfsweep.pipelines.execution.forks import ForkServer
-from perfsweep.pipelines.execution.interruption import SIGNALS, Interrupted
+from perfsweep.pipelines.execution.spawn import SIGNALS, Interrupted
 
 
 @pytest.fixture(autouse=True)
 def listening() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    interruption.listen()
+    spawn.listen_for_signals()
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    interruption._heard.clear()
+    spawn._heard.clear()
 
 
 def dying_server(while_it_ends) -> ForkServer:
     """A server that takes its time to end."""
     server = ForkServer.__new__(ForkServer)
     server._requests = socket.socket()
-    server._used = True
+    server._greeted = True
     server._process = SimpleNamespace(wait=while_it_ends, send_signal=lambda number: None)  # type: ignore[assignment]
     return server
 
@@ -45,7 +45,7 @@ def test_one_that_comes_while_a_server_is_taken_down_is_heard_before_the_next_tr
         server = dying_server(lambda: os.kill(os.getpid(), number))
         del server
     with pytest.raises(Interrupted, match=signal.Signals(number).name):
-        interruption.stop_if_interrupted()
+        spawn.stop_if_interrupted()
 
 
 def test_one_that_comes_while_a_server_is_started_says_no_more_than_itself(
@@ -66,4 +66,4 @@ def test_of_several_signals_the_first_counts_and_the_others_raise_nothing_more()
     with pytest.raises(Interrupted, match="SIGUSR2"):
         os.kill(os.getpid(), signal.SIGUSR2)
     os.kill(os.getpid(), signal.SIGTERM)
-    assert interruption.heard() == "SIGUSR2"
+    assert spawn.signal_heard() == "SIGUSR2"

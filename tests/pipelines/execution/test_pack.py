@@ -21,11 +21,10 @@ from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch, pack
-from perfsweep.pipelines.execution.events import Tail
 from perfsweep.pipelines.execution.forks import ForkServer
-from perfsweep.pipelines.execution.interruption import Interrupted
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.execution.spawn import Child, ServerLost
+from perfsweep.pipelines.execution.spawn import Child, Interrupted, ServerLost
+from perfsweep.pipelines.execution.submitted import Tail
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.options import MeasureConfig
@@ -100,8 +99,8 @@ def test_a_pack_ends_with_a_status_and_a_sentence(
 ) -> None:
     folder = build(tmp_path / "sweep").folder
     monkeypatch.setattr(pack, "PackRun", Ended)
-    monkeypatch.setattr(pack.interruption, "listen", lambda: None)
-    monkeypatch.setattr(pack.interruption, "heard", lambda: "")
+    monkeypatch.setattr(pack, "listen_for_signals", lambda: None)
+    monkeypatch.setattr(pack, "signal_heard", lambda: "")
     monkeypatch.setattr(Ended, "how", how)
     assert pack.main([str(folder.path), "p000", "oom", "timeout"]) == status
     assert capsys.readouterr().out.strip() == line.format(sweep=folder.path)

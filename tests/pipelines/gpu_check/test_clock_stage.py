@@ -8,8 +8,8 @@ import pytest
 from fake_bench import FakeBench
 
 from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict
-from perfsweep.pipelines.gpu_check.clock_stage import COPIES, PRODUCTS, examine, lines_of, rate_lines
-from perfsweep.pipelines.trial.timing.series import Series
+from perfsweep.pipelines.gpu_check.device_stages import COPIES, PRODUCTS, examine_clock, lines_of, rate_lines
+from perfsweep.pipelines.trial.timing.recorder import Series
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.peaks import peak
 
@@ -99,4 +99,4 @@ def test_without_a_known_peak_any_rate_will_do() -> None:
 
 
 def test_without_a_gpu_it_says_so(tmp_path) -> None:
-    assert {line.verdict for line in examine(Here(Device(), tmp_path))} == {Verdict.NEEDS_GPU}
+    assert {line.verdict for line in examine_clock(Here(Device(), tmp_path))} == {Verdict.NEEDS_GPU}

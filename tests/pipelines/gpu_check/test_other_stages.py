@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.pipelines.gpu_check import headlines, levels, memory_stage, processes
+from perfsweep.pipelines.gpu_check import trial_stages, workload_stages
 from perfsweep.pipelines.gpu_check.answer import Here, Line, Verdict, cases, measured
 from perfsweep.pipelines.statistics.verdicts import Verdict as Called
 from perfsweep.pipelines.store.records import PLACEBO, Outcome
@@ -34,31 +34,31 @@ def trial(folder: Path, outcome: Outcome = Outcome.OK, peak_bytes: int = 0) -> A
 
 def test_an_arm_over_its_budget_must_end_as_oom_and_leave_a_picture(tmp_path: Path) -> None:
     over = trial(tmp_path, Outcome.OOM)
-    assert good(memory_stage.budget_line(over, snapshot=False))
-    assert not good(memory_stage.budget_line(over, snapshot=True))
+    assert good(trial_stages.budget_line(over, snapshot=False))
+    assert not good(trial_stages.budget_line(over, snapshot=True))
     (tmp_path / ON_OOM).touch()
-    assert good(memory_stage.budget_line(over, snapshot=True))
-    assert not good(memory_stage.budget_line(trial(tmp_path), snapshot=False))
+    assert good(trial_stages.budget_line(over, snapshot=True))
+    assert not good(trial_stages.budget_line(trial(tmp_path), snapshot=False))
 
 
 @pytest.mark.parametrize(("graph", "passes"), [(91, True), (89, False)])
 def test_what_a_graph_keeps_must_be_counted(tmp_path: Path, graph: int, passes: bool) -> None:
-    line = memory_stage.graph_line(trial(tmp_path, peak_bytes=100), trial(tmp_path, peak_bytes=graph))
+    line = trial_stages.graph_line(trial(tmp_path, peak_bytes=100), trial(tmp_path, peak_bytes=graph))
     assert good(line) is passes
-    assert not good(memory_stage.graph_line(trial(tmp_path), trial(tmp_path, Outcome.FAILED, 100)))
+    assert not good(trial_stages.graph_line(trial(tmp_path), trial(tmp_path, Outcome.FAILED, 100)))
 
 
 @pytest.mark.slow
 def test_the_budget_is_asked_of_a_real_trial(here: Here) -> None:
-    lines = list(memory_stage.examine(here))
+    lines = list(trial_stages.examine_memory(here))
     assert [line.verdict for line in lines] == [Verdict.PASS, Verdict.NEEDS_GPU]
 
 
 def test_one_gpu_is_too_few_for_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine = Line(name="", verdict=Verdict.PASS, text="")
-    monkeypatch.setattr(processes, "fork_line", lambda here: fine)
-    monkeypatch.setattr(processes, "turns_line", lambda here, overrides: fine)
-    *_, ranks = processes.examine(Here(Device("cuda", 1), tmp_path))
+    monkeypatch.setattr(trial_stages, "fork_line", lambda here: fine)
+    monkeypatch.setattr(trial_stages, "turns_line", lambda here, overrides: fine)
+    *_, ranks = trial_stages.examine_processes(Here(Device("cuda", 1), tmp_path))
     assert (ranks.verdict, ranks.text) == (Verdict.NEEDS_GPU, "two of them")
 
 
@@ -71,7 +71,7 @@ NAMELESS = Device()
     ("config", "words"), [({}, "1 of 1 levels take effect"), ({"wrong": True}, "way=at_once: declared exact")]
 )
 def test_a_level_must_act_and_compute_what_its_base_does(here: Here, config: dict, words: str) -> None:
-    line = levels.witness_line(here, {"name": TOY, **config}, NAMELESS)
+    line = workload_stages.witness_line(here, {"name": TOY, **config}, NAMELESS)
     assert words in line.text
     assert good(line) is not bool(config)
 
@@ -103,8 +103,8 @@ def as_checked(*findings: str, left_out: str = "", counters: dict | None = None,
 def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
     checked: Any, passes: bool, text: str, figures: dict, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "_checked", checked)
-    line = levels.kernel_line(here, {"name": TOY}, {}, {"way": ["at_once"]}, ["steps"])
+    monkeypatch.setattr(workload_stages, "_checked", checked)
+    line = workload_stages.kernel_line(here, {"name": TOY}, {}, {"way": ["at_once"]}, ["steps"])
     assert (line.name, good(line), line.text) == (f"{TOY} way=at_once", passes, text)
     assert line.figures == figures
 
@@ -120,17 +120,17 @@ def test_the_line_of_a_kernel_says_that_it_acts_or_all_that_is_wrong(
 def test_the_line_of_a_workload_counts_the_levels_that_could_be_asked(
     checked: Any, passes: bool, text: str, here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "_checked", checked)
-    line = levels.witness_line(here, {"name": TOY}, NAMELESS)
+    monkeypatch.setattr(workload_stages, "_checked", checked)
+    line = workload_stages.witness_line(here, {"name": TOY}, NAMELESS)
     assert (good(line), line.text, line.figures) == (passes, text, {"levels": 1})
 
 
 def test_levels_that_act_everywhere_are_not_asked(here: Here) -> None:
-    assert good(levels.witness_line(here, {"name": TOY}, here.device))
+    assert good(workload_stages.witness_line(here, {"name": TOY}, here.device))
 
 
 def test_without_a_gpu_levels_for_one_are_planned_for_one(tmp_path: Path) -> None:
-    line = levels.planned_line({"name": "digits"}, Device(compiler=True))
+    line = workload_stages.planned_levels({"name": "digits"}, Device(compiler=True))
     assert line.verdict is Verdict.NEEDS_GPU
     assert line.text == "for 5 levels, planned for an H100 in 7 arms"
 
@@ -143,19 +143,19 @@ def test_without_a_gpu_levels_for_one_are_planned_for_one(tmp_path: Path) -> Non
     ],
 )
 def test_a_level_that_could_not_be_judged_there_fails_before_there_is_a_gpu(toy: str, words: str) -> None:
-    line = levels.planned_line({"name": f"toys.only_here:{toy}"}, NAMELESS)
+    line = workload_stages.planned_levels({"name": f"toys.only_here:{toy}"}, NAMELESS)
     assert not good(line)
     assert words in line.text
 
 
 def test_a_sweep_that_a_gpu_could_not_run_fails_before_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = ["workload=digits", "sweep=gpu"]
-    assert headlines.planned_line("digits", gpu).verdict is Verdict.NEEDS_GPU
-    misspelt = headlines.planned_line("digits", [*gpu, "axes.amp=[bf61]"])
+    assert workload_stages.planned_sweep("digits", gpu).verdict is Verdict.NEEDS_GPU
+    misspelt = workload_stages.planned_sweep("digits", [*gpu, "axes.amp=[bf61]"])
     assert not good(misspelt)
     assert "it cannot be planned for an H100" in misspelt.text
     monkeypatch.setitem(cases(), "quick", ["measure.rounds=2", "measure.placebo=2"])
-    few = headlines.planned_line("digits", gpu)
+    few = workload_stages.planned_sweep("digits", gpu)
     assert not good(few)
     assert "measure.rounds=2: too few to decide" in few.text
 
@@ -163,13 +163,13 @@ def test_a_sweep_that_a_gpu_could_not_run_fails_before_there_is_one(monkeypatch:
 def test_without_a_gpu_the_last_stages_run_what_acts_anywhere(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "_checked", as_checked())
-    lines = list(levels.examine_witnesses(here))
+    monkeypatch.setattr(workload_stages, "_checked", as_checked())
+    lines = list(workload_stages.examine_witnesses(here))
     ran = [line.name for line in lines if line.verdict is not Verdict.NEEDS_GPU]
     assert ran == ["digits zero_grad=none", "latentwire teacher=slice"]
     found = SimpleNamespace(comparison=SimpleNamespace(effects=[FAIR], failed=False))
-    monkeypatch.setattr(headlines, "measured", lambda *about: found)
-    small, *planned = headlines.examine(here)
+    monkeypatch.setattr(workload_stages, "measured", lambda *about: found)
+    small, *planned = workload_stages.examine_headlines(here)
     assert (small.name, small.verdict) == ("workload=selftest axes.delay=[10]", Verdict.PASS)
     assert {line.verdict for line in planned} == {Verdict.NEEDS_GPU}
 
@@ -208,7 +208,7 @@ FAIR = effect(Called.NO_DIFFERENCE, 1.0, PLACEBO)
 def test_a_headline_fails_where_a_placebo_is_called_or_an_arm_failed(
     effects: list[Any], failed: bool, good: bool, text: str
 ) -> None:
-    line = headlines.headline("amp", SimpleNamespace(effects=effects, failed=failed))  # type: ignore[arg-type]
+    line = workload_stages.headline("amp", SimpleNamespace(effects=effects, failed=failed))  # type: ignore[arg-type]
     assert (line.verdict is Verdict.PASS) == good
     assert line.text.startswith(text)
     others = [one for one in effects if one.effect.design != PLACEBO]
@@ -238,7 +238,7 @@ def test_a_level_that_cannot_act_here_waits_for_a_gpu_or_could_not_act_on_one_ei
     tmp_path: Path, workload: str, level: dict, verdict: Verdict, text: str
 ) -> None:
     ((toggle, (value,)),) = level.items()
-    line = levels.kernel_line(Here(Device(), tmp_path), {"name": f"toys.{workload}"}, {}, level, ())
+    line = workload_stages.kernel_line(Here(Device(), tmp_path), {"name": f"toys.{workload}"}, {}, level, ())
     assert (line.name, line.verdict) == (f"toys.{workload} {toggle}={value}", verdict)
     assert line.text.startswith(text) and bool(line.text) == bool(text)
 
@@ -262,8 +262,8 @@ def test_every_trial_of_two_arms_that_take_turns_must_end_well(
         progress = SimpleNamespace(timing={"p000": {0: arms}})
         return SimpleNamespace(progress=progress, manifest=SimpleNamespace(arms=("a", "b")))
 
-    monkeypatch.setattr(processes, "measured", measured)
-    line = processes.turns_line(here, ["workload=selftest"])
+    monkeypatch.setattr(trial_stages, "measured", measured)
+    line = trial_stages.turns_line(here, ["workload=selftest"])
     assert (good(line), line.text, line.figures["trials"]) == (passes, text, float(outcomes.count("ok")))
     assert asked[:3] == ["turns", "workload=selftest", "measure.rounds=4"]
 
@@ -292,8 +292,8 @@ def test_two_ranks_must_say_the_same_in_time(
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    monkeypatch.setattr(processes, "LIMIT_S", limit_s)
-    line = processes.ranks_line(Here(Device(), tmp_path))
+    monkeypatch.setattr(trial_stages, "LIMIT_S", limit_s)
+    line = trial_stages.ranks_line(Here(Device(), tmp_path))
     assert (good(line), line.text) == (passes, text)
 
 
@@ -318,13 +318,13 @@ def test_a_forked_child_must_add_all_ones_and_end_well(
         def __init__(self, modules: Any) -> None: ...
 
         def call(self, function: Any, answer: str, device: str) -> None:
-            assert function is processes.compute and device == "cpu"
+            assert function is trial_stages.compute and device == "cpu"
             Path(answer).with_suffix(".txt").write_text("Traceback\nCUDA error\n")
             if total is not None:
                 Path(answer).write_text(str(total))
 
     (tmp_path / "forked.json").write_text("1000.0")  # of an earlier check
-    monkeypatch.setattr(processes, "ForkServer", Server)
-    monkeypatch.setattr(processes, "wait", lambda children, limit_s: ended)
-    line = processes.fork_line(Here(Device(), tmp_path))
+    monkeypatch.setattr(trial_stages, "ForkServer", Server)
+    monkeypatch.setattr(trial_stages, "wait", lambda children, limit_s: ended)
+    line = trial_stages.fork_line(Here(Device(), tmp_path))
     assert (good(line), line.text) == (passes, text)

@@ -15,8 +15,7 @@ from clocks import FakeClock
 
 from perfsweep.pipelines.profiling import tool as profiling
 from perfsweep.pipelines.profiling.profiled_process import Repeated, Walk, _debugging, phase_totals
-from perfsweep.pipelines.profiling.profiled_slice import Slice, refuse_slice, resolve
-from perfsweep.pipelines.profiling.tool import Measured, Tool
+from perfsweep.pipelines.profiling.tool import Measured, Slice, Tool, refuse_slice, slice_of
 from perfsweep.pipelines.store.options import ProfileConfig
 from perfsweep.pipelines.trial.step_logging import BufferedLog
 from perfsweep.workloads.errors import ConfigError
@@ -186,7 +185,7 @@ MEANT = [
 
 @pytest.mark.parametrize(("text", "samples", "here", "meant"), MEANT, ids=str)
 def test_a_slice_means_iterations(text: str, samples: bool, here: Any, meant: Slice) -> None:
-    assert resolve(ProfileConfig(slice=text, wait=1, warmup=1, active=3), samples, *here) == meant
+    assert slice_of(ProfileConfig(slice=text, wait=1, warmup=1, active=3), samples, *here) == meant
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from searched import SPACE, Searching, searching, tune_command
 
 from perfsweep.pipelines.config.types import MeasureConfig
-from perfsweep.pipelines.execution.events import Held
+from perfsweep.pipelines.execution.submitted import Held
 from perfsweep.pipelines.plan.designs import PlannedEffect
 from perfsweep.pipelines.search.factors import Point
 from perfsweep.pipelines.search.measurements import PackBroke

@@ -13,8 +13,8 @@ from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Kind, SweepFolder
-from perfsweep.pipelines.trial.compile_cache import VARIABLES, compile_cache, link_files
 from perfsweep.pipelines.trial.machine.environment import can_compile
+from perfsweep.pipelines.trial.scratch import VARIABLES, compile_cache, link_files
 from perfsweep.workloads.api import Device
 
 

@@ -66,7 +66,7 @@ LOADED = """
 import importlib, json, sys
 importlib.import_module(sys.argv[1])
 ours = [name for name in sys.modules if name.startswith("perfsweep.")]
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.compiles import CompileCounting
 with CompileCounting() as compiling:
     assert compiling.poll() == 0
 assert compiling.result()["compiled_graphs"] == 0
@@ -98,7 +98,6 @@ HEAVY = """
 import json, sys
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.counting import counters
 print(json.dumps(sorted({"torch", "scipy", "pynvml"} & set(sys.modules))))
 """
 

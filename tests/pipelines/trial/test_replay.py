@@ -24,7 +24,7 @@ from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Kind, SweepFolder, read_evidence
-from perfsweep.pipelines.trial import replay
+from perfsweep.pipelines.trial import untimed
 from perfsweep.workloads.api import REPLAY, Device, Evidence, Parity, Replayable
 
 ITERATIONS = 8
@@ -65,7 +65,7 @@ class Net:
 @pytest.fixture
 def recorded(tmp_path: Path) -> tuple[Evidence, Path]:
     net = Net()
-    return replay.record(net.training, ITERATIONS, net.step, tmp_path), tmp_path
+    return untimed.keep_states(net.training, ITERATIONS, net.step, tmp_path), tmp_path
 
 
 def judged(reference: Evidence, arm: Evidence) -> ParityResult:
@@ -85,7 +85,7 @@ def test_the_iteration_and_the_tensor_in_which_an_arm_parts_are_named(recorded) 
             net[2].weight.grad *= 1.001  # type: ignore[index]
 
     net = Net(spoil)
-    result = judged(reference, replay.repeat(net.training, net.step, folder))
+    result = judged(reference, untimed.replay(net.training, net.step, folder))
     assert result.verdict is ParityVerdict.DIFFERENT
     assert "replay/4: " in result.reason
     assert "worst in 2.weight" in result.reason
@@ -112,8 +112,8 @@ def test_an_arms_optimizer_keeps_its_own_options_and_reads_its_own_kind_of_count
     nets = [Net(), Net()]
     for net, own in zip(nets, (False, fused), strict=True):
         net.optimizer = Counting(net.net.parameters(), {"fused": own})
-    replay.record(nets[0].training, ITERATIONS, nets[0].step, tmp_path)
-    replay.repeat(nets[1].training, nets[1].step, tmp_path)
+    untimed.keep_states(nets[0].training, ITERATIONS, nets[0].step, tmp_path)
+    untimed.replay(nets[1].training, nets[1].step, tmp_path)
     counts = [nets[1].optimizer.state[parameter]["step"] for parameter in nets[1].net.parameters()]
     assert counts == [ITERATIONS] * 4
     assert nets[1].optimizer.param_groups[0]["fused"] is fused
@@ -123,7 +123,7 @@ def test_a_training_of_other_parameters_is_not_replayed(recorded) -> None:
     reference, folder = recorded
     net = Net()
     other = Replayable({"all": next(net.net.parameters())}, net.optimizer, net.state, net.load)
-    found = replay.repeat(other, net.step, folder)
+    found = untimed.replay(other, net.step, folder)
     assert not evidence.replayed(found)
     assert not evidence.replayed(evidence.comparable(reference, found))
 
@@ -136,15 +136,15 @@ def test_an_iteration_without_an_update_has_no_entry(recorded) -> None:
         if net.number != 1:
             net.step()
 
-    found = replay.repeat(net.training, step, folder)
+    found = untimed.replay(net.training, step, folder)
     assert sorted(found.tensors) == ["replay/0", "replay/4", "replay/7"]
     assert judged(evidence.comparable(reference, found), found).verdict is ParityVerdict.IDENTICAL  # type: ignore[arg-type]
 
 
 def test_states_that_would_not_fit_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "LARGEST_BYTES", 100)
+    monkeypatch.setattr(untimed, "LARGEST_BYTES", 100)
     net = Net()
-    assert not evidence.replayed(replay.record(net.training, ITERATIONS, net.step, tmp_path))
+    assert not evidence.replayed(untimed.keep_states(net.training, ITERATIONS, net.step, tmp_path))
     assert not list(tmp_path.iterdir())
     assert net.number == ITERATIONS
 
@@ -183,4 +183,6 @@ def test_the_same_training_replays_bit_for_bit_however_far_it_had_drifted(record
     net = Net()
     for _ in range(3):
         net.step()
-    assert judged(reference, replay.repeat(net.training, net.step, folder)).verdict is ParityVerdict.IDENTICAL
+    assert (
+        judged(reference, untimed.replay(net.training, net.step, folder)).verdict is ParityVerdict.IDENTICAL
+    )

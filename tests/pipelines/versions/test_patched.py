@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.schema import Version
-from perfsweep.pipelines.versions import patched, tree
-from perfsweep.pipelines.versions.patched import ORIGINAL, Patched
+from perfsweep.pipelines.versions import tree
+from perfsweep.pipelines.versions.tree import ORIGINAL, Patched, apply_patch, keep_patch, kept_patch
 from perfsweep.workloads.api import Parity
 from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.snapshot import Snapshot
@@ -34,19 +35,19 @@ def folder(tmp_path: Path, script: Path) -> Path:
     digests = {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in every}
     facts = Patched(digests, (str(script),), ("--lr=1",), Parity.TOLERANCE, {"losses": 1e-3})
     for model in (b"x = 0\n", b"x = 1\n"):  # the second takes the place of the first
-        patched.keep(tmp_path / "patch", facts, {str(every[1]): model, str(script): AFTER})
+        keep_patch(tmp_path / "patch", facts, {str(every[1]): model, str(script): AFTER})
     return tmp_path / "patch"
 
 
 def test_a_patch_is_applied_to_files_as_they_were_measured(folder: Path, script: Path) -> None:
-    assert patched.apply(folder) == (str(script),)
+    assert apply_patch(folder) == (str(script),)
     assert script.read_bytes() == AFTER
     assert script.stat().st_mode & 0o777 == 0o755
     with pytest.raises(ConfigError, match="applied already; nothing is written"):
-        patched.apply(folder)
-    patched.forget(folder)
+        apply_patch(folder)
+    shutil.rmtree(folder)
     with pytest.raises(ConfigError, match="holds no patch"):
-        patched.kept(folder)
+        kept_patch(folder)
 
 
 def test_another_file_that_has_changed_since_is_named_and_nothing_is_written(
@@ -54,7 +55,7 @@ def test_another_file_that_has_changed_since_is_named_and_nothing_is_written(
 ) -> None:
     script.with_name("model.py").write_text("x = 2\n")
     with pytest.raises(ConfigError, match=r"model\.py has changed since it was measured: nothing is written"):
-        patched.apply(folder)
+        apply_patch(folder)
     assert script.read_bytes() == BEFORE
 
 

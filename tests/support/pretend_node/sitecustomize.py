@@ -37,12 +37,12 @@ def _computes(torch: Any) -> None:
     torch.cuda.get_arch_list = lambda: ["sm_90"]
 
 
-def _is_built_for_it(installed: Any) -> None:
-    of_wheel = installed.torch_build
-    installed.torch_build = lambda: installed.TorchBuild(of_wheel().version, CUDA)
+def _is_built_for_it(gpus: Any) -> None:
+    of_wheel = gpus.torch_build
+    gpus.torch_build = lambda: gpus.TorchBuild(of_wheel().version, CUDA)
 
 
-AFTER = {"torch": _computes, "perfsweep.pipelines.trial.machine.installed": _is_built_for_it}
+AFTER = {"torch": _computes, "perfsweep.pipelines.trial.machine.gpus": _is_built_for_it}
 
 
 class Loader(importlib.abc.Loader):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.latentwire.data.tokens import bpe_available
 from perfsweep.workloads.latentwire.variants import FAST_EXACT
 

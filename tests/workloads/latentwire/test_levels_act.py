@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.latentwire.config import LatentWireConfig
 from perfsweep.workloads.latentwire.workload import LatentWire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.api import NullClock
 
 QUIET = {"log_every": 1000, "eval_every": 1000, "save_every": 1000}

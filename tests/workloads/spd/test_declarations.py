@@ -17,7 +17,7 @@ def test_the_quick_start_is_refused_with_the_reason() -> None:
 
 
 def test_the_formula_of_work_follows_the_counted_products(start) -> None:
-    from perfsweep.pipelines.trial.counting.counters import Counting
+    from perfsweep.pipelines.trial.counters import Counting
     from perfsweep.workloads.api import NullClock
 
     quiet = {"log_every": 1000, "eval_every": 0, "save_every": 0, "pgd_steps": 1}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.api import Device, NullClock
 from perfsweep.workloads.spd.config import SpdConfig
 from perfsweep.workloads.spd.variants import TOGGLES

@@ -15,8 +15,8 @@ from torch.utils.data import TensorDataset
 
 from perfsweep.pipelines.parity import deviations
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict, loosest
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
-from perfsweep.pipelines.trial.counting.counters import Counting
+from perfsweep.pipelines.trial.compiles import CompileCounting
+from perfsweep.pipelines.trial.counters import Counting
 from perfsweep.workloads.api import Context, Device, Evidence, Level, Levels, NullClock, Toggle
 from perfsweep.workloads.errors import ConfigError, ContractError
 from perfsweep.workloads.training import Parts, Training, shared_toggles

@@ -19,8 +19,7 @@ from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.terminal import plain_console
-from perfsweep.pipelines.versions import patched
-from perfsweep.pipelines.versions.patched import Patched
+from perfsweep.pipelines.versions.tree import Patched, keep_patch
 from perfsweep.workloads.api import Evidence
 from perfsweep.workloads.errors import ConfigError, PerfsweepError
 from perfsweep.workloads.script.workload import Script
@@ -135,7 +134,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "train.py"
     file.write_text("lr = 1\n")
     facts = Patched({str(file): hashlib.sha256(file.read_bytes()).hexdigest()}, (str(file),), ("--lr=1",))
-    patched.keep(tmp_path / "runs/train-tune/patch", facts, {str(file): b"lr = 2\n"})
+    keep_patch(tmp_path / "runs/train-tune/patch", facts, {str(file): b"lr = 2\n"})
     return file
 
 

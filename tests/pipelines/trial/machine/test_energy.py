@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clocks import FakeClock
 from fake_nvml import H100, FakeNvml
 from powercap import RANGE_UJ, FakePowercap
 
@@ -21,6 +20,7 @@ from perfsweep.pipelines.trial.machine.energy import (
     ENERGY_J,
     Counter,
     Counters,
+    Meter,
     Spent,
     Unreadable,
     gpu_counters,
@@ -31,18 +31,6 @@ from perfsweep.pipelines.trial.machine.energy import (
 )
 from perfsweep.pipelines.trial.machine.environment import HostUsage
 from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.timing.quantities import Meter
-
-
-class OnGpus(FakeClock):
-    """The clock of a process with tensors on some GPUs."""
-
-    def __init__(self, *used: int) -> None:
-        super().__init__()
-        self._used = list(used)
-
-    def used_devices(self) -> list[int]:
-        return self._used
 
 
 class Seconds:
@@ -82,10 +70,12 @@ def gpu(number: int, **facts: Any) -> dict[str, Any]:
     return H100 | {"uuid": f"GPU-{number}", "energy_mj": 10**9, **facts}
 
 
-def metered(spend: Callable[[], None], clock: Any = None, seconds: float = 10.0, **options: Any) -> Spent:
+def metered(
+    spend: Callable[[], None], devices: Sequence[int] = (), seconds: float = 10.0, **options: Any
+) -> Spent:
     """What a meter says of one region of some seconds in which `spend` moves the counters."""
     now = Seconds()
-    meter = Meter(clock or FakeClock(), now=now, **options)
+    meter = Meter(devices, now=now, **options)
     try:
         meter.begin()
         spend()
@@ -120,7 +110,7 @@ def test_where_it_may_have_begun_anew_twice_the_reason_says_how_long_one_may_be(
 
 def test_several_regions_add_up_and_what_lies_between_them_does_not_count(powercap: FakePowercap) -> None:
     now = Seconds()
-    meter = Meter(FakeClock(), now=now)
+    meter = Meter((), now=now)
     for _ in range(3):
         meter.begin()
         powercap.count(package_1=2.0)
@@ -167,7 +157,7 @@ def test_the_gpus_that_hold_tensors_are_counted_each_by_itself(nvml: Callable[..
         for number, device in enumerate(fake.devices):
             device["energy_mj"] += (number + 1) * 1000_000
 
-    fields = record_fields([metered(spend, OnGpus(0, 2))], job=False)
+    fields = record_fields([metered(spend, [0, 2])], job=False)
     each = {f"{ENERGY_J} GPU-0": 1000.0, f"{ENERGY_J} GPU-2": 3000.0}
     assert fields["quantities"] == {ENERGY_J: 4000.0, **each}
     assert fields["energy"] == {"source": "NVML", "counters": ["GPU-0", "GPU-2"]}
@@ -185,12 +175,12 @@ def test_a_gpu_without_a_counter_of_its_own_says_why(
     nvml: Callable[..., FakeNvml], device: dict[str, Any], reason: str
 ) -> None:
     nvml(device)
-    assert reason in metered(lambda: None, OnGpus(0)).reason
+    assert reason in metered(lambda: None, [0]).reason
 
 
 def test_a_driver_that_was_loaded_anew_is_no_negative_energy(nvml: Callable[..., FakeNvml]) -> None:
     fake = nvml(gpu(0))
-    spent = metered(lambda: fake.devices[0].update(energy_mj=5), OnGpus(0))
+    spent = metered(lambda: fake.devices[0].update(energy_mj=5), [0])
     assert spent.joules == {} and "GPU-0 went back: its driver was loaded again" in spent.reason
 
 

@@ -18,7 +18,7 @@ from perfsweep.pipelines.trial.machine import energy, environment
 from perfsweep.pipelines.trial.machine.energy import ENERGY_J
 from perfsweep.pipelines.trial.scene import Scene
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import quantities, regions
+from perfsweep.pipelines.trial.timing import regions
 from perfsweep.workloads.api import Context, Device, NullClock
 
 ITERATIONS = 8
@@ -81,12 +81,10 @@ def test_what_others_drew_too_is_withheld(recorded: Recorded, monkeypatch: pytes
 def test_a_real_gpu_draws_what_zeus_says() -> None:
     """Both read the same counter of NVML over the same work: they may differ by its changes at the ends."""
     monitoring = pytest.importorskip("zeus.monitor", reason="needs zeus-ml")
-    from perfsweep.pipelines.trial.timing.clock import DeviceClock
-
     index = torch.cuda.current_device()
     work = torch.rand(4096, 4096, device="cuda")
     theirs = monitoring.ZeusMonitor(gpu_indices=[index])
-    ours = quantities.Meter(DeviceClock("cuda"))
+    ours = energy.Meter([index])
     theirs.begin_window("work")
     ours.begin()
     for _ in range(3000):

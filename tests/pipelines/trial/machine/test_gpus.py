@@ -14,8 +14,7 @@ from fake_nvml import A100, GIB, H100, FakeNvml
 
 from perfsweep.pipelines.trial.machine import environment, gpus
 from perfsweep.pipelines.trial.machine.environment import comparison_keys, device_facts, facts, host_usage
-from perfsweep.pipelines.trial.machine.gpus import Gpu
-from perfsweep.pipelines.trial.machine.installed import TorchBuild
+from perfsweep.pipelines.trial.machine.gpus import Gpu, TorchBuild
 from perfsweep.workloads.peaks import peak
 
 

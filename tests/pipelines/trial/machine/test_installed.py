@@ -11,8 +11,8 @@ from planned_sweeps import spec
 
 from perfsweep.pipelines.store.trial_schema import Outcome
 from perfsweep.pipelines.trial import process
-from perfsweep.pipelines.trial.machine import installed
-from perfsweep.pipelines.trial.machine.installed import torch_build
+from perfsweep.pipelines.trial.identity import packages
+from perfsweep.pipelines.trial.machine.gpus import torch_build
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -26,11 +26,11 @@ def site(tmp_path: Path) -> Path:
 def test_packages_are_listed_by_name_without_what_measures_or_the_path_of_modules_adds(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = installed.packages([str(site)])
+    found = packages([str(site)])
     assert found.pop("torch")
     assert found == {"my-package": "1.2+cpu", "old": "0.9"}
     monkeypatch.setenv("PYTHONPATH", str(site))
-    assert set(installed.packages([str(site)])) == {"torch"}
+    assert set(packages([str(site)])) == {"torch"}
 
 
 def test_a_trial_that_finds_other_packages_than_planned_ends_before_its_workload(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from perfsweep.pipelines import api
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.trial import scene
 from perfsweep.pipelines.trial.machine import environment
-from perfsweep.pipelines.trial.machine.installed import TorchBuild, driver_refusal
+from perfsweep.pipelines.trial.machine.gpus import TorchBuild, driver_refusal
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import UnsupportedHere
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from clocks import FakeClock
 
-from perfsweep.pipelines.trial import process_group
+from perfsweep.pipelines.trial import ranks
 from perfsweep.pipelines.trial.machine.energy import Spent
 from perfsweep.pipelines.trial.machine.usage import Moment, moment
 from perfsweep.pipelines.trial.timing.iterations import Duration, beat_of, over_a_cadence
-from perfsweep.pipelines.trial.timing.quantities import job_units, record_fields, share_of_peak
+from perfsweep.pipelines.trial.timing.regions import job_units, quantity_fields, share_of_peak
 from perfsweep.workloads.api import Device, Work
 from perfsweep.workloads.peaks import PEAKS
 
@@ -99,8 +99,8 @@ def test_the_period_of_a_loop_is_seen_with_the_mean_over_whole_ones_and_what_eac
 
 def test_ranks_look_for_as_long_as_the_first_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     decided = iter([False] * 16 + [True])
-    monkeypatch.setattr(process_group, "agree", lambda over, world: next(decided))
-    monkeypatch.setattr(process_group, "any_of", lambda over, world: over)
+    monkeypatch.setattr(ranks, "agree", lambda over, world: next(decided))
+    monkeypatch.setattr(ranks, "any_of", lambda over, world: over)
     clock = Crowded(cpu_share=0.0)
     workload = Saving(clock)
     assert beat_of(workload, clock, 2)["cadence"] == 4  # type: ignore[arg-type]
@@ -109,8 +109,8 @@ def test_ranks_look_for_as_long_as_the_first_one_does(monkeypatch: pytest.Monkey
 
 def test_a_loop_that_ends_on_another_rank_is_waited_for_by_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = iter([False] * 12 + [True])
-    monkeypatch.setattr(process_group, "agree", lambda over, world: over)
-    monkeypatch.setattr(process_group, "any_of", lambda over, world: next(ended))
+    monkeypatch.setattr(ranks, "agree", lambda over, world: over)
+    monkeypatch.setattr(ranks, "any_of", lambda over, world: next(ended))
     clock = Crowded(cpu_share=0.0)
     workload = Saving(clock)
     assert beat_of(workload, clock, 2)["cadence"] == 4  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_a_record_has_the_devices_of_all_ranks_and_the_units_where_they_are_know
 ) -> None:
     ranks: Any = [SimpleNamespace(devices=2), SimpleNamespace(devices=1)]
     spent = [Spent(seconds=2.0, source="NVML", reason="no counter")]
-    found = record_fields(work, ranks, spent, 40.0, 10, 1)  # type: ignore[arg-type]
+    found = quantity_fields(work, ranks, spent, 40.0, 10, 1)  # type: ignore[arg-type]
     assert found["quantities"] == {"devices": 3.0, **job}
     assert [*found["withheld"].values()] == ["no counter"]
 
@@ -170,12 +170,12 @@ def test_the_share_is_of_the_rate_for_the_type_of_the_products(products: str, ra
     )
 
 
-def test_every_device_of_a_process_group_counts_and_a_shared_one_once() -> None:
+def test_every_device_of_a_ranks_counts_and_a_shared_one_once() -> None:
     alone = share_of_peak(Work(1e9), 1000, SECOND_NS, H200)
     assert alone == pytest.approx(1e12 / PEAKS["H200"].float32)
-    assert share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=2) == pytest.approx(alone / 2)
+    assert share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, world=2) == pytest.approx(alone / 2)
     assert (
-        share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, ranks=1)
+        share_of_peak(Work(1e9), 1000, SECOND_NS, TWO, world=1)
         == share_of_peak(Work(1e9), 1000, SECOND_NS, H200, 2)
         == alone
     )

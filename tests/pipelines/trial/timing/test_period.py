@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfsweep.pipelines.trial.timing.period import (
+from perfsweep.pipelines.trial.timing.iterations import (
     IRREGULAR,
     heavy,
     memory_growth,

@@ -21,10 +21,11 @@ from toys.odd import Endless, EndsInWarmUp, NoJob
 
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.records import read_iterations
+from perfsweep.pipelines.trial import ranks
 from perfsweep.pipelines.trial.step_logging import BufferedLog
-from perfsweep.pipelines.trial.timing import ranks, regions, steady
+from perfsweep.pipelines.trial.timing import regions, steady
 from perfsweep.pipelines.trial.timing.clock import HostClock
-from perfsweep.pipelines.trial.timing.series import write_regions
+from perfsweep.pipelines.trial.timing.recorder import write_regions
 from perfsweep.pipelines.trial.timing.steady import Warm
 from perfsweep.pipelines.trial.turns import Cut, Turn, Uncut
 from perfsweep.workloads.api import Context, Device, Workload

@@ -55,7 +55,7 @@ def test_importance_functions_are_compiled_in_place(start, gradients_of, no_gene
 
 @pytest.mark.workloads
 def test_annealing_the_exponent_compiles_once(start, run, no_generated_code) -> None:
-    from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+    from perfsweep.pipelines.trial.compiles import CompileCounting
 
     workload = start(config={**TOY, "steps": 10}, compile="losses")
     run(workload, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from perfsweep.pipelines.trial import replay
+from perfsweep.pipelines.trial import untimed
 from perfsweep.workloads.api import NullClock
 
 # No faithfulness term: its weight would hide mistakes of all others in a gradient as a whole.
@@ -24,7 +24,9 @@ def replayed(start, states, record_first: bool = False, **levels: Any) -> dict[s
         workload.step(NullClock())
 
     found = (
-        replay.record(training, 3, step, states) if record_first else replay.repeat(training, step, states)
+        untimed.keep_states(training, 3, step, states)
+        if record_first
+        else untimed.replay(training, step, states)
     )
     return found.tensors
 

@@ -14,8 +14,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from perfsweep.pipelines.store.trial_schema import Kind
-from perfsweep.pipelines.trial.compile_cache import compile_cache
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting
+from perfsweep.pipelines.trial.compiles import CompileCounting
+from perfsweep.pipelines.trial.scratch import compile_cache
 
 
 @triton.jit

@@ -10,8 +10,8 @@ compilation off while it counts (``torch.compiler.set_stance("force_eager")``), 
 guards as they were. What it counts for a compiled arm is the arithmetic that was compiled, not the kernels
 that came out.
 
-Everything private of torch that perfsweep touches is here, in `operators` and in `compiles`, and guarded:
-what a torch release lacks is None in the result.
+Everything private of torch that perfsweep touches is here and in `compiles`, and guarded: what a torch
+release lacks is None in the result.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from perfsweep.pipelines.trial.counting.operators import OperatorCalls
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Counting:
@@ -47,8 +50,6 @@ class Counting:
         self._stack = ExitStack()
 
     def __enter__(self) -> Counting:
-        import torch
-
         with ExitStack() as stack:
             stack.enter_context(self._seeing_replays(torch.cuda.CUDAGraph))
             stack.enter_context(torch.compiler.set_stance("force_eager"))
@@ -107,12 +108,8 @@ class _SavedBytes:
 
     def pack(self, tensor: Any) -> Any:
         """What autograd keeps in place of `tensor`."""
-        import torch
-
-        if (
-            _belongs_to_parameter(tensor) or tensor.layout is not torch.strided
-        ):  # sparse tensors have no one storage
-            return tensor
+        if tensor.layout is not torch.strided or _belongs_to_parameter(tensor):
+            return tensor  # a sparse tensor has no one storage
         storage = tensor.untyped_storage()
         key = storage._cdata
         if not self._kept[key]:
@@ -147,8 +144,6 @@ class _Kept:
 
 def _belongs_to_parameter(tensor: Any) -> bool:
     """Whether the memory is held anyway by what is optimised or frozen."""
-    import torch
-
     owner = tensor if tensor._base is None else tensor._base
     return isinstance(owner, torch.nn.Parameter) or (owner.is_leaf and owner.requires_grad)
 
@@ -236,3 +231,181 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
             total += end - max(start, reached)
             reached = end
     return total
+
+
+_PRODUCTS = frozenset(
+    {"mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "mkldnn_linear"}
+    | {"_addmm_activation", "_scaled_mm", "_int_mm", "mkldnn_rnn_layer", "_cudnn_rnn"}
+)
+_PRODUCT_STEMS = ("convolution", "_scaled_dot_product_", "_flash_attention_", "_efficient_attention_")
+_SIZED_BY_MASK = ("index_put", "index_put_", "_index_put_impl_")
+_SCALAR_READS = frozenset({"_local_scalar_dense", "is_nonzero", "item", "equal", "allclose"})
+_COPIES = frozenset({"_to_copy", "copy_", "_copy_from"})
+_NO_WORK = frozenset({"_unsafe_view", "_reshape_alias"})  # views in all but schema
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """What has to be known of an operator to count its calls, looked up once."""
+
+    name: str
+    works: bool  # neither a view nor bookkeeping
+    reads_scalar: bool
+    sized_by_data: bool
+    copies: bool
+    multiplies: bool
+    composite: bool
+    flops: Callable[..., float] | None
+
+
+class OperatorCalls:
+    """Totals over all operator calls under its mode."""
+
+    def __init__(self) -> None:
+        self.ops = 0
+        self.host_reads = 0
+        self.low_precision_ops = 0
+        self.flops: float | None = 0
+        self.operator = cache(self._look_up)
+        self._notes: dict[str, None] = {}
+        self._formulas = _flop_formulas()
+        if self._formulas is None:
+            self.flops = None
+            self._notes["torch.utils.flop_counter has no flop_registry"] = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    def mode(self) -> Any:
+        """A dispatch mode that counts and changes nothing."""
+        calls = self
+
+        class CountingMode(TorchDispatchMode):
+            supports_higher_order_operators = True  # without it, torch.cond and others raise under any mode
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                kwargs = kwargs or {}
+                operator = calls.operator(func)
+                if operator is not None and operator.composite:
+                    # inference mode hands over whole composites; their parts are what is counted elsewhere
+                    with self:
+                        return func.decompose(*args, **kwargs)
+                out = func(*args, **kwargs)
+                if operator is not None:
+                    calls.count(operator, args, kwargs, out)
+                return out
+
+        return CountingMode()
+
+    def _look_up(self, func: Any) -> _Operator | None:
+        """What is known of `func`; None for a higher order operator."""
+        if not isinstance(func, torch._ops.OpOverload):
+            self._notes[f"the body of {func} is not counted"] = None
+            return None
+        name = func.overloadpacket.__name__
+        flops = (self._formulas or {}).get(func.overloadpacket)
+        multiplies = name in _PRODUCTS or any(stem in name for stem in _PRODUCT_STEMS)
+        composite = _is_composite(func)
+        if multiplies and flops is None and not composite:
+            self._notes[f"torch has no FLOP formula for {name}"] = None
+        return _Operator(
+            name=name,
+            works=not func.is_view and name not in _NO_WORK and func.namespace not in ("prim", "profiler"),
+            reads_scalar=name in _SCALAR_READS,
+            sized_by_data=torch.Tag.dynamic_output_shape in func.tags or name in _SIZED_BY_MASK,
+            copies=name in _COPIES,
+            multiplies=multiplies or flops is not None,
+            composite=composite,
+            flops=flops,
+        )
+
+    def count(self, operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """Add one call that returned `out`."""
+        self.ops += operator.works
+        self.host_reads += operator.reads_scalar
+        if operator.sized_by_data or operator.copies:
+            self.host_reads += _waits_for_device(operator, args, kwargs, out)
+        if operator.multiplies:
+            self.low_precision_ops += any(_is_half_matrix(value) for value in args)
+        if operator.flops is not None and self.flops is not None:
+            self.flops += operator.flops(*args, **kwargs, out_val=out)
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether the dispatcher would run `func` as a composition of others.
+
+    Python decompositions do not count: they may round differently from what runs without a mode.
+    """
+    has_kernel = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    if (
+        has_kernel is None
+        or func.namespace != "aten"
+        or torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels
+    ):
+        return False
+    name = func.name()
+    return has_kernel(name, "CompositeImplicitAutograd") and not (
+        has_kernel(name, "CPU") or has_kernel(name, "CUDA")
+    )
+
+
+def _flop_formulas() -> dict[Any, Callable[..., float]] | None:
+    """Formulas of torch's FlopCounterMode, and those for attention on CPU, which it lacks.
+
+    The mode itself returns NotImplemented from higher order operators and hooks every module, which changes
+    results.
+    """
+    try:
+        from torch.utils.flop_counter import flop_registry
+    except ImportError:
+        return None
+    aten: Any = torch.ops.aten
+    return {
+        **flop_registry,
+        aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+    }
+
+
+def _attention_flops(
+    query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> float:
+    """Scores and weighted sum: two products. [B, H, Sq, D], [B, H, Sk, D], [B, H, Sk, Dv]"""
+    pairs = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
+    return 2 * pairs * (query.shape[3] + value.shape[3])
+
+
+def _attention_backward_flops(
+    grad_out: Any, query: Any, key: Any, value: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> float:
+    """Scores again, gradients of scores, query and key by D, of weights and value by Dv: five products."""
+    pairs = query.shape[0] * query.shape[1] * query.shape[2] * key.shape[2]
+    return 2 * pairs * (3 * query.shape[3] + 2 * value.shape[3])
+
+
+def tensors_in(values: Sequence[Any]) -> Iterator[Any]:
+    """Tensors among arguments, also inside lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def _is_half_matrix(value: Any) -> bool:
+    half = (torch.float16, torch.bfloat16)
+    return isinstance(value, torch.Tensor) and value.dim() >= 2 and value.dtype in half
+
+
+def _waits_for_device(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> bool:
+    """Whether the host reads from a device: a copy off it, or a result whose size depends on values there."""
+    inputs = list(tensors_in([*args, *kwargs.values()]))
+    on_device = [tensor for tensor in inputs if tensor.device.type not in ("cpu", "meta")]
+    if operator.copies:
+        return bool(on_device) and isinstance(out, torch.Tensor) and out.device.type == "cpu"
+    if "index" in operator.name:  # a list of positions has a known length, a mask selects as many as it likes
+        return bool(on_device) and any(
+            index.dtype in (torch.bool, torch.uint8) for index in tensors_in([args[1]])
+        )
+    return bool(on_device)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from counted import BATCH, FLOAT, HIDDEN, INPUT, OUTPUT, count, network, rows, train
 from torch import nn
 
-from perfsweep.pipelines.trial.counting.counters import Counting, CountingGc, _SavedBytes
+from perfsweep.pipelines.trial.counters import Counting, CountingGc, _SavedBytes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

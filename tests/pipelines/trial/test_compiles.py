@@ -10,7 +10,7 @@ import pytest
 import torch
 from counted import count, network, rows, train
 
-from perfsweep.pipelines.trial.counting.compiles import CompileCounting, kind_of
+from perfsweep.pipelines.trial.compiles import CompileCounting, kind_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,1 +1,0 @@
-"""What is counted of an arm without times: operators, compilations, the collector, kernels."""
