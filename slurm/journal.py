@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from perfsweep.checksums import sealed, unsealed
-from perfsweep.slurm.retry import Action, remedied
-from perfsweep.slurm.states import End
+from perfsweep.slurm.states import Action, End, remedied
 
 
 @dataclass

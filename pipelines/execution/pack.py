@@ -57,8 +57,8 @@ from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
 from perfsweep.pipelines.versions import tree
-from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.local import Allocation
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.snapshot import VARIABLE

@@ -10,11 +10,11 @@ from perfsweep.pipelines.store.needed_once import read_idle
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Sweep, TrialRecord
 from perfsweep.pipelines.units import duration
-from perfsweep.slurm.price import REMEDY, Price, parse_price
+from perfsweep.slurm.site import PRICE_REMEDY, Price, parse_price
 from perfsweep.workloads.errors import RecordError
 
 MILLION = 1e6
-NO_PRICE = f"no price is given; give cluster.price: {REMEDY}"
+NO_PRICE = f"no price is given; give cluster.price: {PRICE_REMEDY}"
 
 
 def _cost(trial: StoredTrial, sweep: Sweep) -> float | Withheld:
