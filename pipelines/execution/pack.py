@@ -30,7 +30,7 @@ from perfsweep.pipelines.execution.nodes import OtherNodes
 from perfsweep.pipelines.execution.servers import Servers
 from perfsweep.pipelines.execution.spawn import ServerLost, Starter, end, fix_imports, wait
 from perfsweep.pipelines.parity.evidence import Agreement
-from perfsweep.pipelines.publish.between_rounds import Feeder
+from perfsweep.pipelines.publish.publishing import Feeder
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.needed_once import IdlePower, arms_without, kept_folder, untrained, write_idle
 from perfsweep.pipelines.store.planned import declared_workload
