@@ -17,7 +17,6 @@ from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect, 
 from perfsweep.pipelines.plan.foreseen import refuse_target
 from perfsweep.pipelines.plan.packs import packs_of, placement, refuse_placement
 from perfsweep.pipelines.plan.provided import Cast, find_provided
-from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.records import (
     IDEAL_LOADER,
     PLACEBO,
@@ -29,6 +28,7 @@ from perfsweep.pipelines.store.records import (
     Refused,
     Sweep,
 )
+from perfsweep.pipelines.store.schema import declare
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Declaration, Device, Toggle, Workload
