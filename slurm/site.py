@@ -324,34 +324,12 @@ def sbatch_option(text: str) -> tuple[str, str | bool]:
     return name.lstrip("-"), given if given or equals else True
 
 
-_SHORT = {
-    "A": "account",
-    "a": "array",
-    "b": "begin",
-    "C": "constraint",
-    "c": "cpus-per-task",
-    "d": "dependency",
-    "D": "chdir",
-    "e": "error",
-    "F": "nodefile",
-    "G": "gpus",
-    "H": "hold",
-    "J": "job-name",
-    "L": "licenses",
-    "M": "clusters",
-    "m": "distribution",
-    "N": "nodes",
-    "n": "ntasks",
-    "o": "output",
-    "O": "overcommit",
-    "p": "partition",
-    "q": "qos",
-    "S": "core-spec",
-    "s": "oversubscribe",
-    "t": "time",
-    "w": "nodelist",
-    "x": "exclude",
-}
+_SHORT_OPTIONS = """
+    A=account a=array b=begin C=constraint c=cpus-per-task d=dependency D=chdir e=error F=nodefile G=gpus
+    H=hold J=job-name L=licenses M=clusters m=distribution N=nodes n=ntasks o=output O=overcommit
+    p=partition q=qos S=core-spec s=oversubscribe t=time w=nodelist x=exclude"""
+
+_SHORT = dict(word.split("=") for word in _SHORT_OPTIONS.split())
 
 
 def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from perfsweep.pipelines.plan import designs
 from perfsweep.pipelines.plan.arms import Space
 from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect, refusal
 from perfsweep.pipelines.plan.foreseen import refuse_target
-from perfsweep.pipelines.plan.packs import packs_of, placement, refuse_placement
+from perfsweep.pipelines.plan.packs import packs_of, refuse_placement
 from perfsweep.pipelines.plan.provided import Cast, find_provided
 from perfsweep.pipelines.store.records import (
     IDEAL_LOADER,
@@ -80,21 +80,18 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     everywhere = dataclasses.replace(device, count=device.count * command.cluster.nodes)
     refuse_placement(command, max(cls.processes(arm.levels, everywhere) for arm in arms.by_id.values()))
     sweep = _sweep(
+        command,
         cls,
-        config,
+        space,
+        code,
         arms.by_id.values(),
         name=sweep_name(command, cls),
-        workload=name,
-        measure=_measure(command, space),
-        code=code,
         references=named,
         tracking=command.tracking,
         report=command.report,
         price=command.cluster.price,
-        keep=_keep(command, cls),
         parts=command.sweep.parts,
         versions=cast.versions if cast else (),
-        **placement(command),
     )
     return Manifest(
         sweep=sweep, arms=tuple(arms.by_id.values()), effects=effects, packs=packs, refused=tuple(refused)
@@ -136,8 +133,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
-    own |= {"keep": _keep(command, cls), **placement(command)}
-    sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
+    sweep = _sweep(command, cls, space, code, [arm], **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
 
@@ -173,15 +169,23 @@ def _keep(command: SweepCommand, cls: type[Declaration]) -> Keep | None:
     return Keep(folder=folder, iterations=command.keep_iterations)
 
 
-def _sweep(cls: type[Declaration], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:
+def _sweep(
+    command: SweepCommand, cls: type[Declaration], space: Space, code: str, arms: Iterable[Arm], **own: Any
+) -> Sweep:
     root = registry.import_root(cls)
     return Sweep(
-        config=dataclasses.asdict(config),
+        workload=str(command.workload["name"]),
+        config=dataclasses.asdict(space.config),
+        code=code,
+        measure=_measure(command, space),
+        keep=_keep(command, cls),
+        nodes=command.cluster.nodes,
+        ntasks_per_node=command.cluster.ntasks_per_node,
         import_paths=(str(root),) if root else (),
         origin=registry.origin(cls),
         sources=tuple(map(str, registry.from_outside(cls))),
-        declared=declare(cls, config, arms),
-        **fields,
+        declared=declare(cls, space.config, arms),
+        **own,
     )
 
 
