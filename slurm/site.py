@@ -329,7 +329,7 @@ _SHORT_OPTIONS = """
     H=hold J=job-name L=licenses M=clusters m=distribution N=nodes n=ntasks o=output O=overcommit
     p=partition q=qos S=core-spec s=oversubscribe t=time w=nodelist x=exclude"""
 
-_SHORT = dict(word.split("=") for word in _SHORT_OPTIONS.split())
+_SHORT = {word[0]: word[2:] for word in _SHORT_OPTIONS.split()}
 
 
 def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]:
