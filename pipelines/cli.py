@@ -18,7 +18,7 @@ import click
 from perfsweep.pipelines.commands.catalog import COMMANDS
 from perfsweep.pipelines.commands.dispatch import of_the_system
 from perfsweep.pipelines.exits import INTERRUPTED, MISTAKE, SOME_FAILED
-from perfsweep.slurm.errors import SlurmError
+from perfsweep.slurm.errors import ClusterError
 from perfsweep.workloads.errors import PerfsweepError, harmless
 
 
@@ -43,7 +43,7 @@ def _run(name: str, words: list[str]) -> int:
     except click.UsageError as error:
         said = error.format_message()
         return _complain(f"{name}: {said}{'' if said.endswith('.') else '.'} See {name} --help.", MISTAKE)
-    except (PerfsweepError, SlurmError) as error:
+    except (PerfsweepError, ClusterError) as error:
         return _complain(f"{name}: {error}", MISTAKE)
     except BrokenPipeError:
         return _nobody_reads()

@@ -31,12 +31,12 @@ from perfsweep.pipelines.plan.tally import trials_ahead
 from perfsweep.pipelines.report import markdown, notebook, sentences
 from perfsweep.pipelines.report.notebook import Comparison, Display, Report
 from perfsweep.pipelines.store import provenance as origin
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.options import MeasureConfig
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.provenance import Provenance
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, SweepFolder, opened
+from perfsweep.pipelines.store.schema import declared_by
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.units import MB
 from perfsweep.workloads.api import Device, LevelValue

@@ -20,11 +20,11 @@ from typing import Any
 
 import submitit
 
-from perfsweep.slurm.allocation import NO_GPU
 from perfsweep.slurm.client import SlurmClient
 from perfsweep.slurm.element import REQUEUE_ME
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.job_outcome import SETUP_SIGN
+from perfsweep.slurm.local import NO_GPU
 from perfsweep.slurm.site import CONTROL, Shape, SiteProfile, exported, sbatch_option
 
 SETUP_FAILED = 78
@@ -349,16 +349,12 @@ _OBJECTIONS: dict[str, str] = {
 _TOO_FEW = ("Requested node configuration", "Invalid node count", "Node count specification")
 
 _LATER = (
-    *(
-        "QOSMaxSubmitJob",
-        "AssocMaxSubmitJobLimit",
-        "QOSGrpSubmitJob",
-        "AssocGrpSubmitJobsLimit",
-        "MaxSubmitJob",
-    ),
-    *(
-        "Resource temporarily unavailable",
-        "temporarily unable to accept job",
-        "Job violates accounting/QOS policy",
-    ),
+    "QOSMaxSubmitJob",
+    "AssocMaxSubmitJobLimit",
+    "QOSGrpSubmitJob",
+    "AssocGrpSubmitJobsLimit",
+    "MaxSubmitJob",
+    "Resource temporarily unavailable",
+    "temporarily unable to accept job",
+    "Job violates accounting/QOS policy",
 )

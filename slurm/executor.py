@@ -30,9 +30,8 @@ from perfsweep.slurm.observation import (
     failed_nodes,
     output_file,
 )
-from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
 from perfsweep.slurm.site import SiteProfile, of_the_shell
-from perfsweep.slurm.states import End, end_of
+from perfsweep.slurm.states import RULES, Action, End, decide, end_of, kept_when_asked_again, used_up
 from perfsweep.slurm.submitter import Submitter
 
 JOURNAL, SUBMISSIONS = "submissions.jsonl", "submissions"

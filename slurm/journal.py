@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from perfsweep.checksums import sealed, unsealed
-from perfsweep.slurm.retry import Action, remedied
-from perfsweep.slurm.states import End
+from perfsweep.checksums import append_line, unsealed
+from perfsweep.slurm.states import Action, End, remedied
 
 
 @dataclass
@@ -145,20 +144,8 @@ class Journal:
         self._add({"event": "ended", "name": name, **how, **place})
 
     def _add(self, line: dict[str, Any]) -> None:
-        with self._opened() as journal:
-            # A command killed while it wrote left half a line, to which ours must not be glued.
-            half = journal.tell() and (journal.seek(-1, 2), journal.read(1))[1] != b"\n"
-            journal.write(
-                b"\n" * bool(half) + json.dumps(sealed({"time": time.time(), **line})).encode() + b"\n"
-            )
+        append_line(self.file, {"time": time.time(), **line})
         self.refresh()
-
-    def _opened(self) -> BinaryIO:
-        try:
-            return self.file.open("ab+")
-        except FileNotFoundError:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            return self.file.open("ab+")
 
     def _apply(self, line: dict[str, Any]) -> None:
         submission = self.submissions.get(line.get("token", ""))

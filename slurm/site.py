@@ -1,4 +1,4 @@
-"""What differs between Slurm sites: typed fields of `conf/cluster/`, and the sbatch options they become."""
+"""What differs between Slurm sites: typed fields of `conf/cluster/`, their sbatch options, and prices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from perfsweep.fields import option, refusals
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.price import parse_price
 
 GPU_FLAGS = ("gres", "gpus-per-node", "gpus-per-task", "gpus")
 MEM_FLAGS = ("mem", "mem-per-cpu", "mem-per-gpu", "none")
@@ -35,22 +34,11 @@ PLAIN_OPTIONS = ("partition", "qos", "account", "constraint", "exclude", "nodeli
 OF_THE_SHELL = ("partition", "account", "qos", "constraint", "reservation", "wckey")
 """Fields that our profiles fill from sbatch's own variables, such as SBATCH_PARTITION."""
 
-OWN_OPTIONS = frozenset(
-    (
-        *(
-            "array",
-            "comment",
-            "error",
-            "export",
-            "job-name",
-            "kill-on-invalid-dep",
-            "no-requeue",
-            "open-mode",
-            "output",
-        ),
-        *("parsable", "requeue", "signal", "wckey", "wrap"),
-    )
-)
+_OWN_OPTIONS = """
+    array comment error export job-name kill-on-invalid-dep no-requeue open-mode output
+    parsable requeue signal wckey wrap"""
+
+OWN_OPTIONS = frozenset(_OWN_OPTIONS.split())
 """sbatch options that perfsweep writes itself."""
 
 
@@ -336,34 +324,12 @@ def sbatch_option(text: str) -> tuple[str, str | bool]:
     return name.lstrip("-"), given if given or equals else True
 
 
-_SHORT = {
-    "A": "account",
-    "a": "array",
-    "b": "begin",
-    "C": "constraint",
-    "c": "cpus-per-task",
-    "d": "dependency",
-    "D": "chdir",
-    "e": "error",
-    "F": "nodefile",
-    "G": "gpus",
-    "H": "hold",
-    "J": "job-name",
-    "L": "licenses",
-    "M": "clusters",
-    "m": "distribution",
-    "N": "nodes",
-    "n": "ntasks",
-    "o": "output",
-    "O": "overcommit",
-    "p": "partition",
-    "q": "qos",
-    "S": "core-spec",
-    "s": "oversubscribe",
-    "t": "time",
-    "w": "nodelist",
-    "x": "exclude",
-}
+_SHORT_OPTIONS = """
+    A=account a=array b=begin C=constraint c=cpus-per-task d=dependency D=chdir e=error F=nodefile G=gpus
+    H=hold J=job-name L=licenses M=clusters m=distribution N=nodes n=ntasks o=output O=overcommit
+    p=partition q=qos S=core-spec s=oversubscribe t=time w=nodelist x=exclude"""
+
+_SHORT = {word[0]: word[2:] for word in _SHORT_OPTIONS.split()}
 
 
 def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]:
@@ -380,3 +346,50 @@ def of_the_shell(site: SiteProfile, environ: Mapping[str, str]) -> Iterator[str]
 def exported(site: SiteProfile, environ: Mapping[str, str]) -> list[str]:
     """Names of the variables that jobs inherit."""
     return [name for name in dict.fromkeys((*ALWAYS_EXPORTED, *site.env_allow)) if name in environ]
+
+
+PRICE_REMEDY = "write it as 2.5/GPU-hour or 2.5/node-hour, with a currency after the amount where you like"
+
+_PRICE = re.compile(
+    r"(?P<amount>[+-]?[\d.,]+(?:e[+-]?\d+)?)\s*(?P<currency>[^\W\d]{1,4}|[$€£¥])?"
+    r"\s*(?:/|\s+per\s+)\s*(?P<per>gpu|node)(?:[-_ ]?(?:hour|hr|h))\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Price:
+    """An amount of a currency (empty: not said) for an hour of a GPU or a node."""
+
+    amount: float
+    currency: str
+    per: Literal["GPU", "node"]
+
+    def __str__(self) -> str:
+        return f"{self.amount:g}{self.currency and f' {self.currency}'} per {self.per}-hour"
+
+    def of(self, seconds: float, count: int) -> float:
+        """What so many GPUs or nodes cost for some seconds."""
+        return self.amount * seconds / 3600 * count
+
+
+def parse_price(text: str) -> Price:
+    """Read a price such as ``2.5/GPU-hour`` or ``1.10 EUR per node-hour``.
+
+    Raises
+    ------
+    ClusterError
+        It has no unit, is no number, or is not above zero.
+    """
+    match = _PRICE.fullmatch(text.strip())
+    try:
+        amount = float(match["amount"]) if match else float("nan")
+    except ValueError:
+        match, amount = None, float("nan")
+    if match is None:
+        bare = re.fullmatch(r"[+-]?[\d.]+\s*\S{0,4}", text.strip())
+        raise ClusterError(f"cluster.price={text} {'has no unit' if bare else 'is no price'}; {PRICE_REMEDY}")
+    if not 0 < amount < float("inf"):
+        raise ClusterError(f"cluster.price={text} must be above zero; leave it out where nothing is charged")
+    per: Literal["GPU", "node"] = "GPU" if match["per"].lower() == "gpu" else "node"
+    return Price(amount, match["currency"] or "", per)

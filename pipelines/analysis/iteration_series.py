@@ -18,9 +18,9 @@ from perfsweep.pipelines.analysis.quantity import Measured, Paired, Quantity, Re
 from perfsweep.pipelines.statistics.estimates import Estimate
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds, Weighted
 from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS, SLOW, excess_of_slow_steps, percentile
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Sweep, read_iterations
+from perfsweep.pipelines.store.schema import declared_by
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.errors import RecordError

@@ -18,9 +18,9 @@ from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
 from perfsweep.pipelines.statistics.estimates import Apart, break_even
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import Arm, Effect, Manifest, read_evidence
+from perfsweep.pipelines.store.schema import declared_by
 from perfsweep.pipelines.store.stop_rule import apart
 
 

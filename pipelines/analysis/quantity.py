@@ -19,7 +19,7 @@ from perfsweep.pipelines.store.needed_once import read_idle
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Effect, Manifest, Sweep, SweepFolder, TrialRecord
 from perfsweep.pipelines.units import duration
-from perfsweep.slurm.price import REMEDY, Price, parse_price
+from perfsweep.slurm.site import PRICE_REMEDY, Price, parse_price
 from perfsweep.workloads.errors import RecordError
 
 
@@ -172,7 +172,7 @@ class Paired(Source):
 
 
 MILLION = 1e6
-NO_PRICE = f"no price is given; give cluster.price: {REMEDY}"
+NO_PRICE = f"no price is given; give cluster.price: {PRICE_REMEDY}"
 
 
 def _cost(trial: StoredTrial, sweep: Sweep) -> float | Withheld:

@@ -19,9 +19,9 @@ from perfsweep.pipelines.statistics.paired_steps import (
 )
 from perfsweep.pipelines.statistics.verdicts import ReasonCode
 from perfsweep.pipelines.store.needed_once import NO_TRAINING, trained_arms
+from perfsweep.pipelines.store.options import Target
 from perfsweep.pipelines.store.progress import StoredTrial
 from perfsweep.pipelines.store.records import Effect, Outcome, TrialRecord
-from perfsweep.pipelines.store.target import Target
 from perfsweep.pipelines.units import amount, bounds_text, duration
 
 FEW_ROUNDS = "too few rounds tell how far the time of a step scatters"

@@ -90,7 +90,7 @@ COMMANDS = Commands(
                 metavar="YAML",
             ),
             example="workload=digits toggles.amp=bf16",
-            of_script="scripts.running:run_script",
+            of_script="run:run_script",
         ),
         Composed(
             "sweep",
@@ -107,7 +107,7 @@ COMMANDS = Commands(
             *OF_SCRIPTS,
             option("--timeout", "Seconds for each trial of a script.", type=SECONDS),
             example="train.py -- --width=128",
-            of_script="scripts.tuning:tune_script",
+            of_script="script_tuning:tune_script",
         ),
         Composed(
             "frontier",
@@ -297,7 +297,7 @@ COMMANDS = Commands(
         Plain(
             "script",
             "whether a training script can be measured, and which toggles can act",
-            "scripts.looking:script",
+            "script_looking:script",
             word("path", FILE, "The script; or after `--` the line that starts it, as torchrun train.py."),
             words("args", NAME, "Its arguments, after `--`.", metavar="[-- ARGS]..."),
             *OF_SCRIPTS,

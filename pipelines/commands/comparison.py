@@ -19,9 +19,9 @@ from perfsweep.pipelines.report import explanation
 from perfsweep.pipelines.report.comparison_object import CSV_SCHEMA, comparison_object, effect_rows
 from perfsweep.pipelines.report.markdown import effects_latex
 from perfsweep.pipelines.report.tables import Rows, print_csv, print_json
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.schema import declared_by
 from perfsweep.pipelines.terminal import console_here, error_console
 from perfsweep.workloads.errors import ConfigError
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from perfsweep.checksums import append_line
 from perfsweep.pipelines.config.types import ClusterConfig
 from perfsweep.pipelines.execution import shared_job
 from perfsweep.pipelines.execution.pack import PackRun
@@ -22,7 +23,7 @@ from perfsweep.pipelines.execution.submitted import (
     why,
 )
 from perfsweep.pipelines.store import code_snapshot, writers
-from perfsweep.pipelines.store.files import append_line, write_atomically
+from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Event, Manifest, Outcome, Pack, SweepFolder
 from perfsweep.pipelines.store.writers import cannot_write
 from perfsweep.pipelines.versions import tree

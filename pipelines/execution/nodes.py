@@ -24,9 +24,9 @@ from perfsweep.pipelines.store.records import Failure, Outcome
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.parent import die_with_parent, node_name
 from perfsweep.pipelines.worker_process import Messages, Worker
-from perfsweep.slurm.allocation import Allocation, free_port
 from perfsweep.slurm.element import UNFIT
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.local import Allocation, free_port
 
 BEAT_S = 5.0
 """Pause between two signs of life while ranks run."""

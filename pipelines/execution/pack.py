@@ -38,7 +38,7 @@ from perfsweep.pipelines.execution.spawn import (
     wait,
 )
 from perfsweep.pipelines.parity.evidence import Agreement
-from perfsweep.pipelines.publish.between_rounds import Feeder
+from perfsweep.pipelines.publish.publishing import Feeder
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.pipelines.store.needed_once import IdlePower, arms_without, kept_folder, untrained, write_idle
 from perfsweep.pipelines.store.planned import declared_workload
@@ -65,8 +65,8 @@ from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
 from perfsweep.pipelines.versions import tree
-from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.local import Allocation
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import RecordError
 from perfsweep.workloads.snapshot import VARIABLE

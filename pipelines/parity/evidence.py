@@ -20,7 +20,6 @@ from perfsweep.pipelines.parity.results import (
 )
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity, Trial, Trials
 from perfsweep.pipelines.statistics.estimates import Equivalence, tost
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.schema import (
     IDEAL_LOADER,
     Arm,
@@ -30,6 +29,7 @@ from perfsweep.pipelines.store.schema import (
     Manifest,
     Outcome,
     Pack,
+    declared_by,
 )
 from perfsweep.pipelines.store.trial_schema import REPEAT
 from perfsweep.workloads.api import REPLAY, REPLAYED, Check, Evidence, Parity

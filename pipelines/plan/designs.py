@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from perfsweep.pipelines.plan.arms import Space
+from perfsweep.pipelines.store.records import Refused
 from perfsweep.workloads.api import Levels, LevelValue, Toggle
 from perfsweep.workloads.errors import ConfigError
 
@@ -43,21 +44,16 @@ class PlannedEffect:
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A level that a design over many toggles had to leave out."""
-
-    design: str
-    toggle: str
-    level: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Design:
-    """What a design asks to be measured."""
+    """What a design asks to be measured, and what a design over many toggles had to leave out."""
 
     effects: tuple[PlannedEffect, ...]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+
+def refusal(design: str, toggle: str, level: LevelValue, reason: object) -> Refused:
+    """Note what was left out of a design, and why."""
+    return Refused(design=design, toggle=toggle, level=str(level), reason=str(reason))
 
 
 def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]] | None = None) -> Design:
@@ -74,7 +70,7 @@ def one_at_a_time(space: Space, reference: Levels, axes: Mapping[str, Sequence[A
         except ConfigError as error:
             if axes:  # the user asked for exactly this level
                 raise
-            refused.append(Refusal("one_at_a_time", toggle.name, str(value), str(error)))
+            refused.append(refusal("one_at_a_time", toggle.name, value, error))
             continue
         if arm != base:
             effects.append(_effect("one_at_a_time", toggle.name, value, arm, base))
@@ -94,7 +90,7 @@ def leave_one_out(space: Space, best: Mapping[str, Any], toggles: Iterable[str] 
         try:
             effects.append(_effect("leave_one_out", name, arm[name], arm, space.without(arm, name)))
         except ConfigError as error:
-            refused.append(Refusal("leave_one_out", name, str(arm[name]), str(error)))
+            refused.append(refusal("leave_one_out", name, arm[name], error))
     return Design(tuple(effects), tuple(refused))
 
 
@@ -151,12 +147,12 @@ def factorial(space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]]
         try:
             arms[combination] = space.legal({**space.choices(reference), **chosen})
         except ConfigError as error:
-            refused.append(Refusal("factorial", "+".join(names), ",".join(map(str, combination)), str(error)))
+            refused.append(refusal("factorial", "+".join(names), ",".join(map(str, combination)), error))
     effects = _main_effects(pairs_of_levels, arms)
     try:
         effects += _interactions(pairs_of_levels, arms)
     except ConfigError as error:
-        refused.append(Refusal("factorial", "interactions", "", str(error)))
+        refused.append(refusal("factorial", "interactions", "", error))
     return Design(tuple(effects), tuple(refused))
 
 
@@ -200,6 +196,76 @@ def contrast_effect(
     names = term.members[0][0]
     level = str(levels[names[0]][1]) if len(names) == 1 else ""
     return PlannedEffect(design, term.name, level, ((arms[most], arms[least]),), contrast=contrast)
+
+
+GENERATORS: dict[int, dict[int, str]] = {
+    5: {5: "a b c d abcd"},
+    6: {4: "a b c d abc bcd", 6: "a b c d e abcde"},
+    7: {4: "a b c d abc bcd acd"},
+    8: {4: "a b c d bcd acd abc abd", 5: "a b c d e f abcd abef"},
+}
+"""By number of toggles and resolution: at 4 interactions are known in groups, from 5 on one by one."""
+
+
+def fractional(
+    space: Space, reference: Levels, axes: Mapping[str, Sequence[Any]], resolution: int | None = None
+) -> Design:
+    """Main effects and two-way interactions of five to eight toggles from 16 to 64 arms.
+
+    Every toggle at once, in a few of all combinations (Box and Hunter 1961). Illegal combinations are left
+    out where the rest still tells main effects apart.
+
+    Raises
+    ------
+    ConfigError
+        No design is known for this number of toggles and resolution, or too many combinations are illegal.
+    """
+    generators = _generators(len(axes), resolution)
+    from pyDOE3 import fracfact  # scipy comes with it, and only this design needs it
+
+    signs = fracfact(generators).astype(int)
+    levels = {name: two_levels(space, reference, name, values, "fractional") for name, values in axes.items()}
+    arms, legal, refused = _legal(space, reference, levels, signs)
+    try:
+        terms = main_effects_and_interactions(signs[legal], list(levels))
+    except ConfigError as error:
+        illegal = f"{len(refused)} of {len(signs)} combinations are illegal"
+        why = f" ({illegal}, such as {refused[0].level}: {refused[0].reason})" if refused else ""
+        raise ConfigError(f"sweep.designs: fractional: {error}{why}") from None
+    return Design(tuple(contrast_effect(term, "fractional", levels, arms) for term in terms), tuple(refused))
+
+
+def _generators(toggles: int, resolution: int | None) -> str:
+    """The columns of a design; without a resolution those of the smallest one."""
+    known = GENERATORS.get(toggles)
+    if known is None:
+        raise ConfigError(
+            f"sweep.designs: fractional takes five to eight toggles, and {toggles} are given under"
+            " `levels`; up to four fit into a factorial"
+        )
+    if resolution is not None and resolution not in known:
+        choices = ", ".join(map(str, known))
+        raise ConfigError(
+            f"sweep.designs: resolution {resolution} with {toggles} toggles is unknown; choose from:"
+            f" {choices}"
+        )
+    return known[resolution or min(known)]
+
+
+def _legal(
+    space: Space, reference: Levels, levels: Mapping[str, tuple[LevelValue, LevelValue]], signs: np.ndarray
+) -> tuple[list[Assignment], list[int], list[Refused]]:
+    """Legal arms, their rows in the design, and what was left out."""
+    arms, rows, refused = [], [], []
+    for number, row in enumerate(signs):
+        chosen = {name: pair[int(sign > 0)] for (name, pair), sign in zip(levels.items(), row, strict=True)}
+        try:
+            arms.append(space.legal({**space.choices(reference), **chosen}))
+            rows.append(number)
+        except ConfigError as error:
+            text = ",".join(f"{name}={value}" for name, value in chosen.items())
+            refused.append(refusal("fractional", "+".join(levels), text, error))
+    return arms, rows, refused
 
 
 def named_arms(

@@ -14,8 +14,8 @@ from pathlib import Path
 from perfsweep.pipelines import trial
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.statistics.paired_steps import LEAST_STEPS
-from perfsweep.pipelines.store.declared import declared_by
 from perfsweep.pipelines.store.records import Manifest
+from perfsweep.pipelines.store.schema import declared_by
 from perfsweep.workloads import registry
 from perfsweep.workloads.api import Declaration, Toggle, Workload
 from perfsweep.workloads.declarations import ANYTHING

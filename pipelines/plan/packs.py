@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.store.progress import Progress
@@ -13,11 +12,6 @@ from perfsweep.pipelines.store.records import Arm, Effect, Manifest, Pack
 from perfsweep.slurm.site import Shape, SiteProfile
 from perfsweep.workloads.api import Declaration
 from perfsweep.workloads.errors import ConfigError
-
-
-def placement(command: SweepCommand) -> dict[str, Any]:
-    """How the ranks of the arms lie on the nodes of a pack."""
-    return {"nodes": command.cluster.nodes, "ntasks_per_node": command.cluster.ntasks_per_node}
 
 
 def refuse_placement(command: SweepCommand, ranks: int) -> None:

@@ -12,18 +12,26 @@ from typing import Any
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.plan import designs
-from perfsweep.pipelines.plan.added_arms import added_effect, ideal_arm, placebo
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
+from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect, refusal
 from perfsweep.pipelines.plan.foreseen import refuse_target
-from perfsweep.pipelines.plan.fractional import fractional
-from perfsweep.pipelines.plan.packs import packs_of, placement, refuse_placement
+from perfsweep.pipelines.plan.packs import packs_of, refuse_placement
 from perfsweep.pipelines.plan.provided import Cast, find_provided
-from perfsweep.pipelines.store.declared import declare
-from perfsweep.pipelines.store.records import Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
+from perfsweep.pipelines.store.records import (
+    IDEAL_LOADER,
+    PLACEBO,
+    Arm,
+    Effect,
+    Keep,
+    Manifest,
+    Pack,
+    Refused,
+    Sweep,
+)
+from perfsweep.pipelines.store.schema import declare
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Declaration, Device, Workload
+from perfsweep.workloads.api import Declaration, Device, Toggle, Workload
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -58,12 +66,12 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     unique = {effect.id: effect for effect in (identified(effect, arms.of) for effect in planned)}
     always = list(dict.fromkeys(named.values()))
     base = arms.by_id[always[0]]
-    placebos = [arms.add(placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
-    effects = (*unique.values(), *(added_effect(copy, base) for copy in placebos))
+    placebos = [arms.add(_placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
+    effects = (*unique.values(), *(_added_effect(copy, base) for copy in placebos))
     if command.measure.stall:
-        ideal = ideal_arm(cls, base, name, config, code)
+        ideal = _ideal_arm(cls, base, name, config, code)
         if isinstance(ideal, Arm):
-            effects += (added_effect(arms.add(ideal), base),)
+            effects += (_added_effect(arms.add(ideal), base),)
         else:
             refused.append(ideal)
     always += [copy.id for copy in placebos]
@@ -72,24 +80,22 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     everywhere = dataclasses.replace(device, count=device.count * command.cluster.nodes)
     refuse_placement(command, max(cls.processes(arm.levels, everywhere) for arm in arms.by_id.values()))
     sweep = _sweep(
+        command,
         cls,
-        config,
+        space,
+        code,
         arms.by_id.values(),
         name=sweep_name(command, cls),
-        workload=name,
-        measure=_measure(command, space),
-        code=code,
         references=named,
         tracking=command.tracking,
         report=command.report,
         price=command.cluster.price,
-        keep=_keep(command, cls),
         parts=command.sweep.parts,
         versions=cast.versions if cast else (),
-        **placement(command),
     )
-    rows = tuple(Refused(**dataclasses.asdict(r)) for r in refused)
-    return Manifest(sweep=sweep, arms=tuple(arms.by_id.values()), effects=effects, packs=packs, refused=rows)
+    return Manifest(
+        sweep=sweep, arms=tuple(arms.by_id.values()), effects=effects, packs=packs, refused=tuple(refused)
+    )
 
 
 class _Arms:
@@ -127,8 +133,7 @@ def single_arm(command: SweepCommand, device: Device) -> Manifest:
     arm = Arm(id=arm_id(name, config, levels, code), label=space.label(levels), levels=levels)
     start = "exec" if cls.needs_exec(levels) else "fork"
     own = {"name": f"run-{folder_name(cls, name)}", "references": {arm.label: arm.id}}
-    own |= {"keep": _keep(command, cls), **placement(command)}
-    sweep = _sweep(cls, config, [arm], workload=name, measure=_measure(command, space), code=code, **own)
+    sweep = _sweep(command, cls, space, code, [arm], **own)
     pack = Pack(id="p000", orders=((arm.id,),), start=start)
     return Manifest(sweep=sweep, arms=(arm,), effects=(), packs=(pack,))
 
@@ -164,15 +169,23 @@ def _keep(command: SweepCommand, cls: type[Declaration]) -> Keep | None:
     return Keep(folder=folder, iterations=command.keep_iterations)
 
 
-def _sweep(cls: type[Declaration], config: Any, arms: Iterable[Arm], **fields: Any) -> Sweep:
+def _sweep(
+    command: SweepCommand, cls: type[Declaration], space: Space, code: str, arms: Iterable[Arm], **own: Any
+) -> Sweep:
     root = registry.import_root(cls)
     return Sweep(
-        config=dataclasses.asdict(config),
+        workload=str(command.workload["name"]),
+        config=dataclasses.asdict(space.config),
+        code=code,
+        measure=_measure(command, space),
+        keep=_keep(command, cls),
+        nodes=command.cluster.nodes,
+        ntasks_per_node=command.cluster.ntasks_per_node,
         import_paths=(str(root),) if root else (),
         origin=registry.origin(cls),
         sources=tuple(map(str, registry.from_outside(cls))),
-        declared=declare(cls, config, arms),
-        **fields,
+        declared=declare(cls, space.config, arms),
+        **own,
     )
 
 
@@ -218,11 +231,11 @@ def _references(space: Space, command: SweepCommand) -> dict[str, Assignment]:
 
 def _designed(
     space: Space, command: SweepCommand, references: Mapping[str, Assignment]
-) -> tuple[list[PlannedEffect], list[designs.Refusal]]:
+) -> tuple[list[PlannedEffect], list[Refused]]:
     if not command.sweep.designs and not command.measure.placebo:
         raise ConfigError(f"sweep={command.sweep.name} has no designs; list at least one under sweep.designs")
     effects: list[PlannedEffect] = []
-    refused: list[designs.Refusal] = []
+    refused: list[Refused] = []
     for config in command.sweep.designs:
         design = _design(space, config, command.axes, references)
         effects += design.effects
@@ -256,7 +269,7 @@ def _design(
         case "factorial":
             return designs.factorial(space, reference, chosen)
         case "fractional":
-            return fractional(space, reference, chosen, config.resolution)
+            return designs.fractional(space, reference, chosen, config.resolution)
         case "arms":
             return designs.named_arms(space, config.arms, references)
     known = "one_at_a_time, leave_one_out, chain, ladder, factorial, fractional, arms"
@@ -297,3 +310,44 @@ def identified(effect: PlannedEffect, arm_for: Callable[[Assignment], Any]) -> E
         also=effect.also,
         contrast=contrast,
     )
+
+
+def _ideal_arm(cls: type[Declaration], base: Arm, workload: str, config: Any, code: str) -> Arm | Refused:
+    """Make the arm, or say why the workload has none."""
+    toggle = _loader_toggle(cls)
+    if toggle is None:
+        return refusal(
+            IDEAL_LOADER, "", "", f"measure.stall: {cls.__name__} has no loader whose batches could be kept"
+        )
+    value = toggle.levels[1].value
+    if base.version or base.levels.get(toggle.name) == value:
+        why = "cannot go with versions of the code" if base.version else f"the baseline has {value} batches"
+        return refusal(IDEAL_LOADER, toggle.name, value, f"measure.stall: {why}")
+    levels = {**base.levels, toggle.name: value}
+    own = f"{toggle.name}={value}"
+    beside = [] if base.label == "baseline" else [base.label]
+    return Arm(id=arm_id(workload, config, levels, code), label=",".join([*beside, own]), levels=levels)
+
+
+def _loader_toggle(cls: type[Declaration]) -> Toggle | None:
+    """The toggle with an ideal loader; one of the workload comes before an optional one of the same name."""
+    own = {toggle.name for toggle in cls.toggles}
+    every = (*cls.toggles, *(toggle for toggle in cls.on_request if toggle.name not in own))
+    return next((toggle for toggle in every if toggle.ideal_loader), None)
+
+
+def _placebo(reference: Arm, number: int) -> Arm:
+    """The baseline once more, with junk in its memory, as an arm of its own."""
+    identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
+    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
+
+
+def _added_effect(arm: Arm, base: Arm) -> Effect:
+    """The effect of an added arm: of a placebo its number, else of the level that its base has not."""
+    design, toggle, level = PLACEBO, PLACEBO, str(arm.placebo)
+    if not arm.placebo:
+        design = IDEAL_LOADER
+        toggle, level = next((n, str(v)) for n, v in arm.levels.items() if base.levels.get(n) != v)
+    pairs = ((arm.id, base.id),)
+    identity = hashlib.sha256(json.dumps([design, pairs]).encode()).hexdigest()[:12]
+    return Effect(id=identity, design=design, toggle=toggle, level=level, pairs=pairs)

@@ -19,10 +19,10 @@ from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.config.validation import text_keys
 from perfsweep.pipelines.plan import version_look
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, refusal
 from perfsweep.pipelines.plan.version_look import Answer, Question, arm_key
 from perfsweep.pipelines.store import code_snapshot
-from perfsweep.pipelines.store.records import Arm, Environment, Version
+from perfsweep.pipelines.store.records import Arm, Environment, Refused, Version
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.versions import environments, tree
 from perfsweep.pipelines.versions.environments import ENVIRONMENT
@@ -311,8 +311,8 @@ class Cast:
         return each[0] if len(each) == 1 else hashlib.sha256(" ".join(each).encode()).hexdigest()
 
     def keep_runnable(
-        self, planned: Sequence[PlannedEffect], refused: Sequence[Refusal], arm: Callable[[Assignment], Arm]
-    ) -> tuple[list[PlannedEffect], list[Refusal]]:
+        self, planned: Sequence[PlannedEffect], refused: Sequence[Refused], arm: Callable[[Assignment], Arm]
+    ) -> tuple[list[PlannedEffect], list[Refused]]:
         """Leave out effects that a version cannot run, or that compare a code with itself; say why.
 
         Raises
@@ -336,7 +336,7 @@ class Cast:
             except ConfigError as error:
                 reason = str(error)
             if reason:
-                left_out.append(Refusal(effect.design, effect.toggle, effect.level, reason))
+                left_out.append(refusal(effect.design, effect.toggle, effect.level, reason))
             else:
                 kept[key] = effect
         if not kept:

@@ -295,15 +295,11 @@ def _bench(measured: Sequence[Timing], standing: Standing) -> dict[str, float]:
     if time_ns := sum(timing.record.time_ns for timing in measured):
         found["items_per_s"] = sum(timing.record.units for timing in measured) / time_ns * 1e9
     # Zero means that nothing measured it, as without an accelerator: a missing number is no small number.
-    if peak_bytes := _median([timing.record.peak_bytes for timing in measured]):
-        found["peak_mem_mb"] = peak_bytes / MB
+    if measured and (peak_bytes := np.median([timing.record.peak_bytes for timing in measured])):
+        found["peak_mem_mb"] = float(peak_bytes) / MB
     shares = [timing.record.mfu for timing in measured if timing.record.mfu is not None]
     found |= {"mfu": float(np.median(shares))} if shares else {}
     return {**found, **standing.bench}
-
-
-def _median(values: Sequence[float]) -> float:
-    return float(np.median(values)) if values else 0.0
 
 
 def _outcome(timings: Sequence[Timing]) -> str:

@@ -61,10 +61,7 @@ def build(
     """
     tracking, view = tracking_of(manifest, entity, project), view_of(manifest)
     if file is not None:
-        write_atomically(
-            file, json.dumps(specification(view, tracking.entity or "", tracking.project), indent=1).encode()
-        )
-        return str(file)
+        return write_specification(file, workspace(view, tracking.entity or "", tracking.project))
 
     def save(entity: str, known: Identity | None) -> tuple[str, Identity]:
         made = workspace(view, entity, tracking.project)
@@ -210,13 +207,18 @@ def _metric(name: str) -> Any:
     return charts().Config(config) if config != name else charts().SummaryMetric(name)
 
 
-def specification(view: View, entity: str, project: str) -> dict[str, Any]:
-    """The view as W&B stores it, without a server; equal views give equal specifications."""
-    model = workspace(view, entity, project)._to_model()
-    return numbered(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+def write_specification(file: Path, made: Any) -> str:
+    """Write a workspace or a report as W&B stores it, without a server; return the file."""
+    write_atomically(file, json.dumps(specification(made), indent=1).encode())
+    return str(file)
 
 
-def numbered(values: dict[str, Any]) -> dict[str, Any]:
+def specification(made: Any) -> dict[str, Any]:
+    """A workspace or a report as W&B stores it; equal ones give equal specifications."""
+    return _numbered(made._to_model().model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _numbered(values: dict[str, Any]) -> dict[str, Any]:
     """Replace the random ids of panels and sections by ones that follow from their place."""
     text = json.dumps(values)
     for place, old in enumerate(dict.fromkeys(_ids(values))):

@@ -1,4 +1,4 @@
-"""Records -> W&B. The modules `wandb_*` are the only code that talks to it.
+"""Records -> W&B, when a sweep ends and between rounds of a pack.
 
 Records are the truth and W&B is a copy, made from them outside measured processes: run folders under
 ``runs/<sweep>/wandb``, or runs on a server. Publishing again changes nothing unless records changed, and
@@ -15,6 +15,7 @@ import queue
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -24,7 +25,7 @@ from perfsweep.pipelines.publish.run_folders import published_before
 from perfsweep.pipelines.publish.runs import COMPARE, RunKey, SweepRuns
 from perfsweep.pipelines.publish.server import address, probe, refusal_in
 from perfsweep.pipelines.store.options import MODES, TrackingConfig
-from perfsweep.pipelines.store.records import SweepFolder
+from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.worker_process import Worker, last_line
 from perfsweep.workloads.imports import OURS
 
@@ -277,3 +278,51 @@ def _asked(worker: Worker, key: RunKey, seconds: float) -> dict[str, Any] | str:
 
 def _ending(log: IO[bytes]) -> str:
     return f"the publishing process ended: {last_line(log) or 'it was killed'}"
+
+
+FIRST_COST_S = 3.0
+"""What the first feeding is expected to cost; later ones are expected to cost what the last one did."""
+
+PATIENCE_S = 15.0
+"""Time that one run may take between rounds, where `publish` at the end may have more."""
+
+
+class Feeder:
+    """Publishes a pack's finished rounds between its rounds, in the pack's parent, never while a trial runs.
+
+    How often follows from what it costs: all feeding together takes at most `tracking.share` of a pack's
+    time. What is not fed here is published when the sweep ends, or by `perfsweep publish`; both read the same
+    records. Run folders on disk are written only then: nothing looks at them before, and each is written
+    whole. After the first failure it says so once and rests.
+    """
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        manifest: Manifest,
+        pack: str,
+        send: Callable[..., Published] = publish,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        tracking = manifest.sweep.tracking
+        self._folder, self._pack, self._send, self._clock = folder, pack, send, clock
+        self._mode, self._share = tracking.mode, tracking.share
+        self._patience_s = min(tracking.patience_s, PATIENCE_S)
+        self._resting = tracking.mode != "online"
+        self._ended, self._cost_s = clock(), FIRST_COST_S
+
+    def between_rounds(self) -> None:
+        """Publish what is new, if the share allows it by now."""
+        started = self._clock()
+        if self._resting or (started - self._ended) * self._share < self._cost_s:
+            return
+        try:
+            done = self._send(self._folder, [self._pack], self._mode, self._patience_s)
+        except Exception as error:  # noqa: BLE001 - whatever a copy for looking at does, measuring goes on
+            done = Published(warning=f"{type(error).__name__}: {error}")
+        self._ended = self._clock()
+        self._cost_s = self._ended - started
+        for message in filter(None, (done.notice, done.warning)):
+            print(f"W&B: {message}", flush=True)
+        # A server that could not be reached is not asked again in this pack either.
+        self._resting = done.warning is not None or done.mode != self._mode

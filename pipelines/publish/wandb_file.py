@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def read_records(path: Path) -> Iterator[Any]:
     RecordError
         As `extent`.
     """
-    return _records(payloads(_content(path)))
+    records = map(_understood, payloads(_content(path)))
+    return takewhile(lambda record: not isinstance(record, bytes), records)
 
 
 def _content(path: Path) -> bytes:
@@ -101,7 +103,7 @@ def payloads(data: bytes) -> Iterator[bytes]:
             not whole
             or not _FULL <= kind <= _LAST
             or starts == bool(parts)
-            or not _sound(checksum, kind, data[start:end])
+            or _checksum(kind, data[start:end]) != checksum
         ):
             return
         position = end
@@ -130,24 +132,8 @@ def framed(records: Iterable[bytes]) -> bytes:
     return bytes(content)
 
 
-def _sound(checksum: int, kind: int, chunk: bytes) -> bool:
-    return _checksum(kind, chunk) == checksum
-
-
 def _checksum(kind: int, chunk: bytes) -> int:
     return zlib.crc32(chunk, zlib.crc32(bytes([kind])))
-
-
-def _records(found: Iterable[bytes]) -> Iterator[Any]:
-    # W&B's message classes import all of wandb, a second that only readers of such files should pay.
-    from google.protobuf.message import DecodeError
-    from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
-
-    for payload in found:
-        try:
-            yield Record.FromString(payload)
-        except DecodeError:
-            return
 
 
 def insert_rows(
@@ -182,6 +168,7 @@ def insert_rows(
 
 def _understood(payload: bytes) -> Any:
     """A record as W&B's message; its bytes where they are none."""
+    # W&B's message classes import all of wandb, a second that only readers of such files should pay.
     from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record  # pyright: ignore[reportAttributeAccessIssue]
 

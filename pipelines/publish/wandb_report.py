@@ -5,7 +5,6 @@ The text is the one that `compare` wrote, so that W&B says what the terminal sai
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,12 +15,11 @@ from perfsweep.pipelines.publish.dashboard import (
     Identity,
     View,
     charts,
-    numbered,
     save_view,
     tracking_of,
     view_of,
+    write_specification,
 )
-from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.pipelines.terminal import shell_line
 from perfsweep.workloads.errors import ConfigError, RecordError
@@ -95,9 +93,7 @@ def build(
     """
     tracking, document = tracking_of(manifest, entity, project), document_of(folder, manifest)
     if file is not None:
-        values = specification(document, tracking.entity or "", tracking.project)
-        write_atomically(file, json.dumps(values, indent=1).encode())
-        return str(file)
+        return write_specification(file, report(document, tracking.entity or "", tracking.project))
 
     missing: list[str] = []
 
@@ -169,9 +165,3 @@ def _grid(group: str, panels: list[Any], entity: str, project: str) -> Any:
         order=[wr.OrderBy(name=wr.SummaryMetric("bench_ms_per_unit"), ascending=True)],
     )
     return wr.PanelGrid(runsets=[runs], panels=panels, hide_run_sets=True)
-
-
-def specification(document: Document, entity: str, project: str) -> dict[str, Any]:
-    """Return the report as W&B stores it, without a server; equal documents give equal specifications."""
-    model = report(document, entity, project)._to_model()
-    return numbered(model.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -1,4 +1,4 @@
-"""The tables of a comparison for people, on terminal, page and in Markdown, and for programs, as JSON and CSV.
+"""The tables of a comparison: for people on terminal, page and in Markdown, for programs as JSON and CSV.
 
 The columns of the tables of effects and arms are declared in `perfsweep.pipelines.analysis`; the columns of
 the smaller tables next to them are declared here. An object for programs is a dataclass, whose fields are

@@ -1,4 +1,4 @@
-"""Pictures to choose by: the Pareto front, of arms that no other beats in everything, and sizes of a ladder."""
+"""Pictures to choose by: the Pareto front of arms that no other beats in everything, and a ladder."""
 
 from __future__ import annotations
 

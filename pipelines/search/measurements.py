@@ -33,10 +33,10 @@ from perfsweep.pipelines.report import progress_display
 from perfsweep.pipelines.search.search import Observation
 from perfsweep.pipelines.statistics.log_ratios import Cell
 from perfsweep.pipelines.store import provenance
-from perfsweep.pipelines.store.declared import declare
 from perfsweep.pipelines.store.planned import declared_workload
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Arm, Manifest, Outcome, Pack, SweepFolder, read_evidence
+from perfsweep.pipelines.store.schema import declare
 from perfsweep.pipelines.trial.identity import arm_id
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.workloads.errors import PerfsweepError

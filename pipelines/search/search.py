@@ -97,7 +97,7 @@ def screens(count: int) -> np.ndarray:
         return np.array(list(itertools.product((0, 1), repeat=count)), dtype=int).reshape(2**count, count)
     from pyDOE3 import fracfact
 
-    from perfsweep.pipelines.plan.fractional import GENERATORS
+    from perfsweep.pipelines.plan.designs import GENERATORS
 
     known = {3: {3: "a b -ab"}, 4: {4: "a b c abc"}, **GENERATORS}[count]
     return (fracfact(known[min(known)]).astype(int) + 1) // 2

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from perfsweep.pipelines.store import trial_files
 from perfsweep.pipelines.store.files import write_atomically
+from perfsweep.pipelines.store.options import Target
 from perfsweep.pipelines.store.progress import Progress
 from perfsweep.pipelines.store.records import (
     IDEAL_LOADER,
@@ -26,7 +27,6 @@ from perfsweep.pipelines.store.records import (
     TrialRecord,
 )
 from perfsweep.pipelines.store.schema import Arm, Keep, Kind
-from perfsweep.pipelines.store.target import Target
 from perfsweep.workloads.errors import RecordError
 
 NO_TRAINING = frozenset({PLACEBO, IDEAL_LOADER})

@@ -33,16 +33,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from perfsweep.checksums import append_line, json_line
 from perfsweep.pipelines.locks import folder_to_read_in, remove_read
-from perfsweep.pipelines.store.files import (
-    append_line,
-    json_line,
-    json_object,
-    parsed,
-    plain_file,
-    read_json_lines,
-    write_atomically,
-)
+from perfsweep.pipelines.store.files import json_object, parsed, plain_file, read_json_lines, write_atomically
 from perfsweep.pipelines.store.schema import (
     IDEAL_LOADER,
     PLACEBO,

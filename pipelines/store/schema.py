@@ -1,19 +1,34 @@
-"""Schemas of a sweep as it is planned: the values that travel between stages."""
+"""Schemas of a sweep as it is planned: the values that travel between stages.
+
+What a workload declares is written with the plan, so that judging records needs no import of it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perfsweep.fields import default_of
 from perfsweep.pipelines.store.options import MeasureConfig, ReportConfig, TrackingConfig
-from perfsweep.pipelines.store.trial_schema import IN_A_PATH, SCHEMA, Arm, Keep, Kind, Outcome, TrialSpec
-from perfsweep.workloads.declarations import Check, Parity
+from perfsweep.pipelines.store.trial_schema import (
+    IN_A_PATH,
+    SCHEMA,
+    Arm,
+    Keep,
+    Kind,
+    Outcome,
+    TrialRecord,
+    TrialSpec,
+)
+from perfsweep.workloads.api import Declaration
+from perfsweep.workloads.declarations import Check, Level, Parity
+from perfsweep.workloads.toggles import on_gpu
 
 PLACEBO = "placebo"
 """Design of the effects that compare an arm with itself."""
@@ -347,3 +362,58 @@ class Event(StoredValue):
     seconds: float
     reason: str = ""
     final: bool = False
+
+
+def declare(cls: type[Declaration], config: Any, arms: Iterable[Arm]) -> Declared:
+    """Write down what a workload under a configuration declares about some arms."""
+    levels: dict[str, dict[str, DeclaredLevel]] = {}
+    loosened: dict[str, dict[str, Parity]] = {}
+    for arm in arms:
+        for name, level in cls.levels_of(arm.levels).items():
+            levels.setdefault(name, {})[str(level.value)] = _as_data(level)
+            if (beside := level.parity_with(config, arm.levels)) is not level.parity:
+                loosened.setdefault(arm.id, {})[name] = beside
+    return Declared(
+        unit=cls.unit,
+        shape=cls.shape,
+        checks=cls.checks,
+        levels={name: tuple(every.values()) for name, every in levels.items()},
+        loosened=loosened,
+        data_phases=cls.data_phases,
+        extra_phases=cls.extra_phases,
+        remarks=cls.remarks,
+        claims=any(claim.speaks_of(config) for claim in cls.claims),
+        options=_options(config),
+    )
+
+
+def _options(config: Any) -> dict[str, Any]:
+    """Fields of a workload's configuration that are not at their default."""
+    values = {one.name: (getattr(config, one.name), default_of(one)) for one in fields(config)}
+    return {name: value for name, (value, usual) in values.items() if value not in (usual, None)}
+
+
+def _as_data(level: Level) -> DeclaredLevel:
+    return DeclaredLevel(
+        value=level.value,
+        parity=level.parity,
+        bounds=dict(level.bounds),
+        witness=level.witness,
+        in_code=level.in_code.replace("{value}", str(level.value)),
+        on_gpu=on_gpu(level),
+    )
+
+
+class _Trial(Protocol):
+    @property
+    def record(self) -> TrialRecord: ...
+
+
+def declared_by(manifest: Manifest, trials: Iterable[_Trial] = ()) -> Declared:
+    """Read what a sweep's workload declares.
+
+    Of `trials` the first whose record names a unit says what was counted: some workloads see it as they run.
+    """
+    declared = manifest.sweep.declared
+    seen = next((one.record.unit for one in trials if one.record.unit), declared.unit)
+    return declared.model_copy(update={"unit": seen})

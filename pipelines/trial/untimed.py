@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from perfsweep.pipelines.store import trial_files
-from perfsweep.pipelines.store.target import Target
+from perfsweep.pipelines.store.options import Target
 from perfsweep.pipelines.store.trial_files import write_evidence, write_status
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION, TrialSpec
 from perfsweep.pipelines.trial import ranks

@@ -10,19 +10,20 @@
     sweep.report()                                   # path of report.html; a notebook shows a link
     perfsweep.open("runs/digits-demo").comparison    # results of a sweep so far
 
-    for batch in perfsweep.steps(loader): ...        # in a script: each batch is an iteration
+    for batch in perfsweep.steps(loader): ...        # in a script: each batch is an iteration; or
+                                                     # perfsweep.mark() at the end of the loop's body
 
-Importing this package imports the standard library only, so it costs a training script nothing. The rest is
-imported when it is first used.
+Outside a trial of ``workload=script`` marks do nothing. Importing this package imports the standard library
+only, so it costs a training script nothing. The rest is imported when it is first used.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from perfsweep.marks import mark, steps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from perfsweep.pipelines.api import Comparison, Sweep, Watch, compare, sweep
@@ -37,6 +38,25 @@ if (_archive := Path(__path__[0]).parent).is_file():  # jobs import a sweep's co
 
 _INTERFACE = "perfsweep.pipelines.api"
 _OTHER_NAMES = {"open": "open_sweep"}
+
+T = TypeVar("T")
+
+_LISTENER = "perfsweep.workloads.script.explicit_marks"
+"""Only trials import it, because importing `perfsweep` imports the standard library only."""
+
+
+def mark() -> None:
+    """End an iteration here."""
+    listener = sys.modules.get(_LISTENER)
+    if listener is not None and listener.arrived is not None:
+        listener.arrived()
+
+
+def steps(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches; each batch is one iteration."""
+    for batch in batches:
+        yield batch
+        mark()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,9 +1,14 @@
-"""Checksums in JSON objects: if a disk changes a digit, the JSON is still valid and the number is wrong."""
+"""Checksums in JSON objects: if a disk changes a digit, the JSON is still valid and the number is wrong.
+
+Also lines of such objects in files to which several processes append.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import zlib
+from pathlib import Path
 from typing import Any
 
 FIELD = "crc32"
@@ -29,6 +34,20 @@ def unsealed(values: dict[str, Any]) -> dict[str, Any]:
     if values[FIELD] != _checksum(content):
         raise ValueError("its content does not have the checksum that it states")
     return content
+
+
+def append_line(file: Path, values: dict[str, Any]) -> None:
+    """Append one JSON line in a single write, so that concurrent writers do not mix."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab+") as out:
+        # A writer that was killed, or met a full disk, left half a line, to which ours must not be glued.
+        half = out.tell() and (out.seek(-1, os.SEEK_END), out.read(1))[1] != b"\n"
+        out.write(b"\n" * bool(half) + json_line(values))
+
+
+def json_line(values: dict[str, Any]) -> bytes:
+    """Write an object as one line, with its checksum."""
+    return json.dumps(sealed(values)).encode() + b"\n"
 
 
 def _checksum(values: dict[str, Any]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning import Callback
 
-from perfsweep.marks import mark
+from perfsweep import mark
 
 
 class Marks(Callback):

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from perfsweep.marks import mark
+from perfsweep import mark
 
 
 class Marks(TrainerCallback):

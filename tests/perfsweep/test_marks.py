@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import perfsweep
-from perfsweep import marks
 from perfsweep.workloads.script import explicit_marks
 
 
@@ -41,7 +40,7 @@ def marking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], tuple[
         setattr(there, callback, object)
         monkeypatch.setitem(sys.modules, library, there)
         monkeypatch.delitem(sys.modules, module, raising=False)
-        monkeypatch.setattr(marks, "mark", lambda: marked.append("mark"))
+        monkeypatch.setattr(perfsweep, "mark", lambda: marked.append("mark"))
         found = importlib.import_module(module)
         monkeypatch.delitem(sys.modules, module)
         return found.Marks(), marked

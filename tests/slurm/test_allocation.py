@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stand_ins import program
 
-from perfsweep.slurm.allocation import Allocation
+from perfsweep.slurm.local import Allocation
 
 
 @pytest.mark.parametrize(

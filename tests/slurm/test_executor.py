@@ -12,9 +12,8 @@ from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
 from perfsweep.slurm.journal import Verdict
-from perfsweep.slurm.retry import Action
 from perfsweep.slurm.site import SiteProfile
-from perfsweep.slurm.states import End
+from perfsweep.slurm.states import Action, End
 
 TAKES = "echo Submitted batch job 62"
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 from stand_ins import job
 
-from perfsweep.slurm.allocation import refuse_missing_nodes
 from perfsweep.slurm.errors import ClusterError
 from perfsweep.slurm.jobs import ExecutorContext, Job, JobState
-from perfsweep.slurm.local import InProcessExecutor, LocalExecutor, gpus_here
+from perfsweep.slurm.local import InProcessExecutor, LocalExecutor, gpus_here, refuse_missing_nodes
 from perfsweep.slurm.site import SiteProfile
 
 DEADLINE_S = 120

@@ -14,8 +14,17 @@ from perfsweep.slurm.client import Sighting, parse_accounting, parse_queue
 from perfsweep.slurm.job_outcome import ElementRecords, ExitRecord, Missing, Patience, Silence, judge
 from perfsweep.slurm.journal import Journal, Verdict
 from perfsweep.slurm.observation import RecordFiles
-from perfsweep.slurm.retry import RULES, Action, decide, kept_when_asked_again, used_up
-from perfsweep.slurm.states import LIVE, TERMINAL, End, remedy
+from perfsweep.slurm.states import (
+    LIVE,
+    RULES,
+    TERMINAL,
+    Action,
+    End,
+    decide,
+    kept_when_asked_again,
+    remedy,
+    used_up,
+)
 
 PATIENCE = Patience(file_s=30, heartbeat_s=10)
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.slurm.price import Price, parse_price
-from perfsweep.slurm.site import Shape, SiteProfile, sbatch_option
+from perfsweep.slurm.site import Price, Shape, SiteProfile, parse_price, sbatch_option
 
 
 @pytest.mark.parametrize(

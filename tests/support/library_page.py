@@ -25,10 +25,7 @@ from perfsweep.workloads.training import toggles
 from perfsweep.workloads.training.loop import Training
 from perfsweep.workloads.training.parts import Parts
 
-LIBRARIES = (
-    "testing.conformance",
-    *(f"workloads.{name}" for name in ("probe1d", "spd", "prover", "latentwire")),
-)
+LIBRARIES = ("testing", *(f"workloads.{name}" for name in ("probe1d", "spd", "prover", "latentwire")))
 """Modules of functions to import: what tests use, and the workloads that are also libraries."""
 
 _OF_THE_LIBRARY = """# The library

@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Any
 
 from perfsweep.fields import choices_of, default_of, range_of
+from perfsweep.pipelines.commands.dispatch import defaults_of_groups, options, shown_default
 from perfsweep.pipelines.config import names
-from perfsweep.pipelines.config.option_reference import defaults_of_groups, options, shown_default
 from perfsweep.pipelines.config.types import COMMANDS, ENTRIES
 
 _INTRODUCTION = """# Options

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfsweep.testing.conformance import check_workload
+from perfsweep.testing import check_workload
 
 SMALL = ("workload.width=4", "workload.batch_size=400", "workload.checkpoint_every=1")
 SHORT = ("workload.data=test", "workload.max_iter=8")

@@ -8,7 +8,7 @@ import pytest
 from typed import ended
 
 from perfsweep.pipelines.check.rules import Defect
-from perfsweep.testing.conformance import NotConformant, check_workload
+from perfsweep.testing import NotConformant, check_workload
 
 pytestmark = pytest.mark.slow
 

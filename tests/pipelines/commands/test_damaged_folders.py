@@ -11,6 +11,7 @@ from measured import change, compared, cost, simulated
 from toys import defective
 from typed import ended
 
+from perfsweep import checksums
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.store import files
@@ -139,7 +140,7 @@ def test_a_manifest_of_another_schema_is_refused_in_one_sentence(sweep) -> None:
     folder, _ = sweep
     lines = [values for _, values in files.read_json_lines(folder.manifest_file)]
     lines[0]["schema_version"] = 99
-    folder.manifest_file.write_bytes(b"".join(map(files.json_line, lines)))
+    folder.manifest_file.write_bytes(b"".join(map(checksums.json_line, lines)))
     with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99"):
         folder.read_manifest()
 

@@ -21,7 +21,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader
 
 from perfsweep.fields import default_of
-from perfsweep.pipelines.config import names, option_reference, sweep_options, validation
+from perfsweep.pipelines.commands import dispatch
+from perfsweep.pipelines.config import names, sweep_options, validation
 from perfsweep.pipelines.config.types import COMMANDS
 from perfsweep.workloads.api import Context, Device, NullClock
 from perfsweep.workloads.training import Parts, Training, shared_toggles
@@ -30,11 +31,11 @@ from perfsweep.workloads.training.loop import Config
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_the_help_of_a_command_names_each_of_its_options_with_its_default(command: str) -> None:
-    lines = {line.split()[0] for line in option_reference.help_text(command).splitlines() if line.strip()}
-    for name, declared in option_reference.options(command).items():
-        default = names.groups(command).get(name, option_reference.shown_default(declared))
+    lines = {line.split()[0] for line in dispatch.help_text(command).splitlines() if line.strip()}
+    for name, declared in dispatch.options(command).items():
+        default = names.groups(command).get(name, dispatch.shown_default(declared))
         assert f"{name}={default}".split()[0] in lines
-    assert " []" not in option_reference.help_text(command), "what has no limits names none"
+    assert " []" not in dispatch.help_text(command), "what has no limits names none"
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -55,7 +56,7 @@ OF_NO_WORKLOAD = {"sweep": ["sweep=ablation"], "doctor": ["cluster=local"]}
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from perfsweep.pipelines.config.option_reference import help_text; help_text('sweep');"
+        "import sys; from perfsweep.pipelines.commands.dispatch import help_text; help_text('sweep');"
         "print({'torch', 'numpy', 'hydra', 'omegaconf', 'pydantic'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -22,8 +22,8 @@ from perfsweep.pipelines.execution.allotment import VARIABLE, Allotment, Unfit
 from perfsweep.pipelines.execution.nodes import Node, OtherNodes, Ranks
 from perfsweep.pipelines.execution.spawn import Termination, wait
 from perfsweep.pipelines.store.records import Failure, Outcome
-from perfsweep.slurm.allocation import Allocation
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.local import Allocation
 
 RANK = """
 import ctypes, os, signal, sys, time

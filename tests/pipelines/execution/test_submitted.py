@@ -16,8 +16,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.slurm.executor import JOURNAL
 from perfsweep.slurm.journal import Journal, Verdict
-from perfsweep.slurm.retry import Action
-from perfsweep.slurm.states import End
+from perfsweep.slurm.states import Action, End
 from perfsweep.workloads.api import Device
 from perfsweep.workloads.errors import ConfigError, RecordError
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import factorial, main_effects_and_interactions
-from perfsweep.pipelines.plan.fractional import GENERATORS, fractional
+from perfsweep.pipelines.plan.designs import GENERATORS, factorial, fractional, main_effects_and_interactions
 from perfsweep.pipelines.statistics.log_ratios import Cell, Rounds
 from perfsweep.workloads.api import Device, Level, Toggle
 from perfsweep.workloads.errors import ConfigError

@@ -15,7 +15,7 @@ from versioned import scripted
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import designs, plan, version_look
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, Refusal
+from perfsweep.pipelines.plan.designs import Assignment, PlannedEffect, refusal
 from perfsweep.pipelines.plan.provided import CannotRun, Cast, Part, Provided, SameCode, find_provided
 from perfsweep.pipelines.plan.version_look import Answer, Question
 from perfsweep.pipelines.store.records import Arm, Environment
@@ -197,7 +197,7 @@ def test_effects_between_one_code_are_left_out_with_the_level_that_it_is_the_sam
     trees = dict(zip(names, zip("xxyyz", answers, strict=True), strict=True))
     made, *_ = cast("commit", **trees)
     planned, arm = effects(made)
-    kept, left_out = made.keep_runnable(planned, [Refusal("d", "t", "l", "before")], arm)
+    kept, left_out = made.keep_runnable(planned, [refusal("d", "t", "l", "before")], arm)
     assert [(one.toggle, one.level) for one in kept] == [("commit", "slow"), ("idle", "on")]
     assert [(one.level, one.reason) for one in left_out] == [
         ("l", "before"),

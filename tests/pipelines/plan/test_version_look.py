@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from toys.spinner import Spinner
 
-from perfsweep.pipelines.plan import version_look, version_process
+from perfsweep.pipelines.plan import version_look
 from perfsweep.pipelines.plan.version_look import Answer, Question, ask, start_of
 from perfsweep.workloads.imports import OURS
 from perfsweep.workloads.user_environment import INTERPRETER
@@ -47,7 +47,7 @@ def test_a_version_is_asked_in_its_environment_with_its_code_first(
     variables = {**python(f"echo '{json.dumps(vars(found))}'"), "PERFSWEEP_SOURCES": "/copies"}
     assert ask(QUESTION, tmp_path / "look", variables, ["/users"]) == found
     assert json.loads((tmp_path / "asked").read_text()) == vars(QUESTION)
-    assert (tmp_path / "words").read_text() == "-m perfsweep.pipelines.plan.version_process\n"
+    assert (tmp_path / "words").read_text() == "-m perfsweep.pipelines.plan.version_look\n"
     env = started_with(tmp_path)
     assert env["PYTHONPATH"] == os.pathsep.join([str(OURS), "/users", "/theirs"])
     assert (env["PYTHONSAFEPATH"], env["PERFSWEEP_SOURCES"]) == ("1", "/copies")
@@ -113,7 +113,7 @@ def asked(*arms: dict[str, Any], **own: Any) -> Answer:
         "arms": every,
         "starts": starts,
     }
-    return version_process.answer(Question(**{**given, **own}))
+    return version_look.answer(Question(**{**given, **own}))
 
 
 def test_an_arm_has_all_levels_as_the_version_declares_them() -> None:
@@ -143,14 +143,14 @@ def test_a_version_that_has_not_got_the_workload_says_so(workload: dict, says: s
 
 def test_a_torch_without_cuda_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     build = SimpleNamespace(cuda=None, version="2.13.0+cpu")
-    monkeypatch.setattr(version_process, "torch_build", lambda: build)
+    monkeypatch.setattr(version_look, "torch_build", lambda: build)
     found = asked({}, device={"type": "cuda", "capability": [9, 0]})
     assert found.problem == "its torch 2.13.0+cpu is built without CUDA"
     assert asked({}).problem == ""
 
 
 def test_modules_of_the_checkout_are_strangers_to_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_process, "_strangers", lambda: iter(["a", "b", "c", "d"]))
+    monkeypatch.setattr(version_look, "_strangers", lambda: iter(["a", "b", "c", "d"]))
     found = asked({})
     assert found == dataclasses.replace(
         Answer(), problem="it imports a, b, c from the checkout and not from the version"

@@ -79,7 +79,10 @@ def told(spec: dict[str, Any]) -> Iterator[str]:
 
 
 def test_the_specification_says_it_in_w_and_bs_words(manifest: Manifest, tmp_path: Path) -> None:
-    spec, file = specification(view_of(manifest), "team", "speed"), Path(__file__).with_name("dashboard.txt")
+    spec, file = (
+        specification(workspace(view_of(manifest), "team", "speed")),
+        Path(__file__).with_name("dashboard.txt"),
+    )
     assert found_in(file, "\n".join(told(spec)), tmp_path)
     assert "null" not in json.dumps(spec), "what is not said is left out"
 

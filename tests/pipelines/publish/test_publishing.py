@@ -11,9 +11,15 @@ import pytest
 from recorded import FAST, NAIVE, Built, build
 
 from perfsweep.pipelines.publish import publishing
-from perfsweep.pipelines.publish.between_rounds import FIRST_COST_S, PATIENCE_S, Feeder
 from perfsweep.pipelines.publish.published import Published, PublishedRun
-from perfsweep.pipelines.publish.publishing import Delivered, forecast, publish
+from perfsweep.pipelines.publish.publishing import (
+    FIRST_COST_S,
+    PATIENCE_S,
+    Delivered,
+    Feeder,
+    forecast,
+    publish,
+)
 from perfsweep.pipelines.publish.server import Account
 from perfsweep.pipelines.store.options import TrackingConfig
 

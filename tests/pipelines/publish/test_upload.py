@@ -33,7 +33,7 @@ from recorded import (
 )
 
 from perfsweep.pipelines.api import Sweep
-from perfsweep.pipelines.publish import upload
+from perfsweep.pipelines.publish import worker
 from perfsweep.pipelines.publish.content import RunContent, Segment, generation_of
 from perfsweep.pipelines.publish.published import Published, PublishedRun
 from perfsweep.pipelines.publish.publishing import (
@@ -42,7 +42,7 @@ from perfsweep.pipelines.publish.publishing import (
     REQUESTS_OF_A_RUN,
     publish,
 )
-from perfsweep.pipelines.publish.upload import Decision, OnServer, Step, decide
+from perfsweep.pipelines.publish.worker import Decision, OnServer, Step, decide
 from perfsweep.pipelines.store.files import write_arrays
 from perfsweep.pipelines.store.records import SweepFolder
 
@@ -277,10 +277,10 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         folder = SweepFolder(tmp_path / "demo")
         folder.wandb_dir.mkdir(parents=True, exist_ok=True)
-        monkeypatch.setattr(upload, "write_run", write_run)
-        monkeypatch.setattr(upload, "SETTLE_S", 0.0)
-        monkeypatch.setattr(upload, "refusal_in", lambda path: log or None)
-        return upload.upload(folder, WANTED, server, tmp_path), sent  # type: ignore[arg-type]
+        monkeypatch.setattr(worker, "write_run", write_run)
+        monkeypatch.setattr(worker, "SETTLE_S", 0.0)
+        monkeypatch.setattr(worker, "refusal_in", lambda path: log or None)
+        return worker.upload(folder, WANTED, server, tmp_path), sent  # type: ignore[arg-type]
 
     return upload_to
 
@@ -323,4 +323,4 @@ def test_lost_and_doubled_rows_show_by_their_indices(lines: int, indices: list[i
     history = [{"iter/index": index} for index in indices]
     handle = SimpleNamespace(scan_history=lambda keys, use_cache: iter(history))
     run = dataclasses.replace(there(lines, digest=wanted.digest()), handle=handle)
-    assert upload._is_whole(wanted, run) is whole
+    assert worker._is_whole(wanted, run) is whole

@@ -13,7 +13,8 @@ from recorded import Built
 from written import found_in
 
 from perfsweep.pipelines.cli import main
-from perfsweep.pipelines.publish.wandb_report import document_of, specification
+from perfsweep.pipelines.publish.dashboard import specification
+from perfsweep.pipelines.publish.wandb_report import document_of, report
 
 TEXT = """# demo
 
@@ -103,7 +104,7 @@ RUNS = ("name", "project", "filters", "grouping", "sort")
 
 def test_its_charts_show_the_runs_of_this_sweep_and_no_other(compared: Built, tmp_path: Path) -> None:
     """Of the project that the report is in: arms and not their packs, the fastest first, two in a row."""
-    spec = specification(document_of(compared.folder, compared.manifest), "team", "speed")
+    spec = specification(report(document_of(compared.folder, compared.manifest), "team", "speed"))
     assert "null" not in json.dumps(spec), "what is not said is left out"
     assert found_in(Path(__file__).with_name("wandb_report.txt"), "\n".join(told(spec)), tmp_path)
 

@@ -10,9 +10,8 @@ from toys.spinner import Spinner
 
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.declared import declare, declared_by
 from perfsweep.pipelines.store.records import Arm, Manifest
-from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel, declare, declared_by
 from perfsweep.workloads.api import Device, Level, Numbers, Parity, Toggle
 
 ODD = Arm(id="odd", label="batch=3", levels={"batch": 3, "drop": "off"})

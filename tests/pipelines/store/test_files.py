@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from planned_sweeps import FAST, manifest, record
 
+from perfsweep import checksums
 from perfsweep.pipelines.store import files, trial_files
 from perfsweep.pipelines.store.records import Failure, Kind, Outcome, TrialSpec, read_rank_failures
 from perfsweep.pipelines.store.trial_files import iteration_times, phase_times
@@ -43,11 +44,11 @@ def test_an_array_that_a_damaged_length_hides_is_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("half", [b'{"a": 2', b'{"a": 2\0\0'], ids=["cut", "never written to the disk"])
 def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path, half: bytes) -> None:
     file = tmp_path / "new" / "events.jsonl"
-    files.append_line(file, {"a": 1})
+    checksums.append_line(file, {"a": 1})
     with file.open("ab") as out:
         out.write(half)
-    files.append_line(file, {"a": 3})
-    files.append_line(file, {"a": 4})
+    checksums.append_line(file, {"a": 3})
+    checksums.append_line(file, {"a": 4})
     lines = file.read_bytes().splitlines()
     assert [files.parsed(lines[number], "a line")["a"] for number in (0, 2, 3)] == [1, 3, 4]
     assert lines[1] == half and len(lines) == 4
@@ -55,8 +56,8 @@ def test_lines_are_appended_and_half_a_line_spoils_no_other(tmp_path: Path, half
 
 def test_lines_are_numbered_from_one_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    files.append_line(file, {"a": 1})
-    files.append_line(file, {"a": 2})
+    checksums.append_line(file, {"a": 1})
+    checksums.append_line(file, {"a": 2})
     assert list(files.read_json_lines(file)) == [(1, {"a": 1}), (2, {"a": 2})]
     file.write_bytes(file.read_bytes() + b"[1]\n")
     with pytest.raises(RecordError, match=r"a\.jsonl line 3 is no JSON object"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from planned_sweeps import spec
 
+from perfsweep import checksums
 from perfsweep.pipelines.config.types import DesignConfig
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import files, records
@@ -100,7 +101,7 @@ def test_a_digit_that_changed_is_damage_and_no_other_time(tmp_path: Path, record
 
 def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: TrialRecord) -> None:
     (tmp_path / "record.json").write_bytes(
-        files.json_line({**dataclasses.asdict(record), "schema_version": 99})
+        checksums.json_line({**dataclasses.asdict(record), "schema_version": 99})
     )
     with pytest.raises(RecordError, match="schema version 99, and this perfsweep reads version 1"):
         records.read_record(tmp_path)
@@ -108,7 +109,7 @@ def test_a_record_of_another_schema_version_is_named(tmp_path: Path, record: Tri
 
 def test_a_record_with_a_wrong_field_names_the_field(tmp_path: Path, record: TrialRecord) -> None:
     (tmp_path / "record.json").write_bytes(
-        files.json_line({**dataclasses.asdict(record), "outcome": "splendid"})
+        checksums.json_line({**dataclasses.asdict(record), "outcome": "splendid"})
     )
     with pytest.raises(RecordError, match="outcome"):
         records.read_record(tmp_path)

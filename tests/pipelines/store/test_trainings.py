@@ -9,8 +9,8 @@ import pytest
 from planned_sweeps import FAST, NAIVE, arm, effect, manifest, pack, progress, record
 
 from perfsweep.pipelines.store.needed_once import trained_arms, untrained
+from perfsweep.pipelines.store.options import Target
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Kind, Outcome
-from perfsweep.pipelines.store.target import Target
 
 C, D = "c" * 16, "d" * 16
 ARMS = [arm(one) for one in (NAIVE, FAST, C, D)]

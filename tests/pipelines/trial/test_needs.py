@@ -54,7 +54,7 @@ def test_every_module_of_a_trial_imports_without_other_packages() -> None:
     files = sorted((ROOT / "pipelines/trial").rglob("[!_]*.py"))
     trial = [".".join(("perfsweep", *file.relative_to(ROOT).with_suffix("").parts)) for file in files]
     assert "perfsweep.pipelines.trial.process" in trial and "perfsweep.pipelines.trial.timing.clock" in trial
-    looked = ["perfsweep.pipelines.plan.version_process", "perfsweep.workloads.command.workload"]
+    looked = ["perfsweep.pipelines.plan.version_look", "perfsweep.workloads.command.workload"]
     planted = ["perfsweep.pipelines.store.schema", "perfsweep.pipelines.config.validation"]
     assert told(IMPORT, json.dumps(absent), *trial, *looked, *planted) == {
         "perfsweep.pipelines.store.schema": "pydantic",
@@ -91,7 +91,7 @@ def test_a_measured_process_loads_few_of_our_packages_and_no_compiler(
     ours = {name.removeprefix("perfsweep.") for name in told(LOADED, f"perfsweep.pipelines.trial.{module}")}
     depths = {name: 2 if name.startswith("pipelines.") else 1 for name in ours}
     found = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
-    assert found == packages | {"marks", "workloads", "pipelines", "pipelines.trial"}
+    assert found == packages | {"workloads", "pipelines", "pipelines.trial"}
 
 
 HEAVY = """

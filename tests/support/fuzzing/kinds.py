@@ -34,8 +34,7 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.slurm import client
 from perfsweep.slurm.journal import Journal, Verdict
-from perfsweep.slurm.retry import Action
-from perfsweep.slurm.states import End
+from perfsweep.slurm.states import Action, End
 
 
 class FileKind(ABC):

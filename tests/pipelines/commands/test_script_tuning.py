@@ -12,9 +12,9 @@ import yaml
 from typed import ended
 
 from perfsweep.pipelines.check.first_look import Parting, Seen
+from perfsweep.pipelines.commands import script_looking, script_tuning
 from perfsweep.pipelines.commands.judge import TwoVersions
-from perfsweep.pipelines.commands.scripts import looking, tuning
-from perfsweep.pipelines.commands.scripts.tuning import Measured
+from perfsweep.pipelines.commands.script_tuning import Measured
 from perfsweep.pipelines.config.types import TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
@@ -60,7 +60,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_the_last_line_says_what_the_patch_buys(name: str) -> None:
     found, memory_bytes, line = SAID[name]
-    assert tuning.bought("train.py", FILE, found, memory_bytes) == line
+    assert script_tuning.bought("train.py", FILE, found, memory_bytes) == line
 
 
 def measured(script: Path, levels: dict[str, object], digest: str | None = None) -> Measured:
@@ -71,7 +71,7 @@ def measured(script: Path, levels: dict[str, object], digest: str | None = None)
 
 def test_of_a_file_that_changed_since_it_was_looked_at_no_patch_is_written(script: Path) -> None:
     with pytest.raises(ConfigError, match="since it was measured: no patch is written"):
-        tuning.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
+        script_tuning.patch(plain_console(), measured(script, {"optimizer": "fused"}, "0" * 64), [])
     assert not FILE.exists()
 
 
@@ -79,14 +79,14 @@ def test_where_no_line_can_be_changed_the_levels_can_be_applied_from_outside(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     FILE.write_text("of an earlier run")
-    assert tuning.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
+    assert script_tuning.patch(plain_console(), measured(script, {"sdpa": "math"}), []) == SOME_FAILED
     said = capsys.readouterr().out
     assert "no call that sdpa=math changes was seen" in said
     assert (
         "no line of train.py can be changed for you. Without a change:"
         " perfsweep run train.py --with runs/train-tune/tuned.yaml -- --lr=1\n"
     ) in said
-    assert not FILE.exists() and not tuning.is_kept(Path("runs/train-tune"), ["--lr=1"])
+    assert not FILE.exists() and not script_tuning.is_kept(Path("runs/train-tune"), ["--lr=1"])
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), PerfsweepError("pack p000 broke off")])
@@ -108,16 +108,16 @@ def test_a_patch_that_was_not_measured_to_the_end_is_not_kept(
     about.sight["sites"].append(site)
     words = ["workload=script", "workload.path=train.py"]
     with pytest.raises(type(end)):
-        tuning.patch(plain_console(), about, words)
+        script_tuning.patch(plain_console(), about, words)
     assert "+o = AdamW(p, fused=True)" in kept[0]
-    assert not FILE.exists() and not tuning.is_kept(FILE.parent, ["--lr=1"])
+    assert not FILE.exists() and not script_tuning.is_kept(FILE.parent, ["--lr=1"])
 
 
 LEVELS = {"optimizer": ["fused", "foreach"], "amp": ["bf16"], "num_workers": [0, 2]}
 
 
 def able(obstacles: dict[str, str], *toggles: str) -> dict[str, list[object]]:
-    return tuning.able(TuneConfig(levels=LEVELS, toggles=list(toggles)), Script.toggles, obstacles)  # type: ignore[arg-type]
+    return script_tuning.able(TuneConfig(levels=LEVELS, toggles=list(toggles)), Script.toggles, obstacles)  # type: ignore[arg-type]
 
 
 def test_levels_that_cannot_act_are_not_tried_and_a_toggle_that_there_is_not_is_named() -> None:
@@ -198,7 +198,7 @@ def test_what_wins_becomes_a_patch_whose_effect_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "JUDGED", ("measure.servers=1", "measure.precision=0.5"))
+    monkeypatch.setattr(script_tuning, "JUDGED", ("measure.servers=1", "measure.precision=0.5"))
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     status, said = tune("train.py", *SMALL), capsys.readouterr()
@@ -227,7 +227,7 @@ def seen(script: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(parting: Parting | None, **obstacles: str) -> None:
         found = Seen({"sight": {"obstacles": obstacles}}, Evidence())
-        monkeypatch.setattr(looking, "looked", lambda *about: (found, parting))
+        monkeypatch.setattr(script_looking, "looked", lambda *about: (found, parting))
 
     return make
 

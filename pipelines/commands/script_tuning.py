@@ -18,9 +18,8 @@ from rich.console import Console
 from perfsweep.pipelines import api
 from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable
-from perfsweep.pipelines.commands import frontier, judge
+from perfsweep.pipelines.commands import frontier, judge, script_looking
 from perfsweep.pipelines.commands.judge import TwoVersions
-from perfsweep.pipelines.commands.scripts import looking
 from perfsweep.pipelines.commands.sweep import Display
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
@@ -74,7 +73,7 @@ def tune_script(
     """
     console, path, args = console_here(), line.path, line.args
     sources.refuse_first({"path": line.path})
-    script = looking.overrides_of(line, options)
+    script = script_looking.overrides_of(line, options)
     script += [] if timeout is None else [f"measure.timeout_s={timeout}"]
     cfg = composition.compose("tune", [*DEFAULTS, *script, *overrides])
     command: TuneCommand = validation.typed(cfg, TuneCommand)
@@ -104,7 +103,7 @@ def _tuned(
     try:
         sight = _seen(console, path, command)
     except NotMeasurable as reason:
-        return looking.refused(console, path, reason)
+        return script_looking.refused(console, path, reason)
     levels = able(command.tune, toggles, sight["obstacles"])
     if not levels:
         reasons = "; ".join(dict.fromkeys(sight["obstacles"].values()))
@@ -136,11 +135,11 @@ def _seen(console: Console, path: str, command: TuneCommand) -> Mapping[str, Any
     """
     single = SweepCommand(workload=command.workload, toggles=command.toggles, measure=command.measure)
     with FirstLook(*first_look.planned(single)) as look:
-        seen, parting = looking.looked(look, console, path)
+        seen, parting = script_looking.looked(look, console, path)
     if parting is not None:
         raise ConfigError(
             f"{path} does not repeat itself, so results of its arms cannot be compared:"
-            f" {looking.repeats(parting).removeprefix('no: ')}. Seed it first, then tune it"
+            f" {script_looking.repeats(parting).removeprefix('no: ')}. Seed it first, then tune it"
         )
     return seen["sight"]
 
@@ -250,7 +249,7 @@ def _keep(measured: Measured, facts: Patched, made: Patch) -> None:
 def _without_edit(console: Console, measured: Measured, words: Sequence[str]) -> int:
     own = ("--with", str(measured.folder / TUNED))
     options = [word for word in words if word.startswith("workload.")]
-    command = looking.typed("run", measured.path, measured.args, options, *own)
+    command = script_looking.typed("run", measured.path, measured.args, options, *own)
     text = f"no line of {measured.path} can be changed for you. Without a change: {command}"
     console.print(text, soft_wrap=True)
     return SOME_FAILED

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from typed import ended
 
-from perfsweep.pipelines.commands.scripts import running
-from perfsweep.pipelines.commands.scripts.running import read_levels
+from perfsweep.pipelines.commands import run
+from perfsweep.pipelines.commands.run import read_levels
 from perfsweep.pipelines.exits import MISTAKE, SOME_FAILED
 from perfsweep.workloads.api import Device, Evidence
 from perfsweep.workloads.errors import ConfigError
@@ -71,8 +71,8 @@ def test_levels_that_change_results_are_not_run(
 ) -> None:
     losses = iter([1.0, 2.0])
     found = lambda *about: Evidence({"losses": np.array([next(losses)])})  # noqa: E731
-    monkeypatch.setattr(running, "_evidence", found)
-    monkeypatch.setattr(running, "_become", lambda *about: pytest.fail("the script was run"))
+    monkeypatch.setattr(run, "_evidence", found)
+    monkeypatch.setattr(run, "_become", lambda *about: pytest.fail("the script was run"))
     assert ended("run", "train.py", "--with", "tuned.yaml") == SOME_FAILED
     assert "train.py is not run: with optimizer=fused its results are different (" in capsys.readouterr().err
 

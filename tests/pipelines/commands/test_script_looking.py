@@ -13,7 +13,7 @@ from loops import LOOP
 from typed import ended
 
 from perfsweep.pipelines.check.first_look import Seen
-from perfsweep.pipelines.commands.scripts import looking as command
+from perfsweep.pipelines.commands import script_looking as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
 from perfsweep.pipelines.config.types import SweepCommand

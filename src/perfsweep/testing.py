@@ -2,7 +2,7 @@
 
 ::
 
-    from perfsweep.testing.conformance import check_workload
+    from perfsweep.testing import check_workload
 
     def test_my_workload_keeps_its_contract():
         check_workload("my_workload:MyWorkload", "workload.size=8")

@@ -1,1 +1,0 @@
-"""Helpers for your own tests."""
