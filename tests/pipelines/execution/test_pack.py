@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from acted import Stage, without_processes
 from loops import LOOP
+from measured import prepared
 from planned_sweeps import FAST as OTHER
 from planned_sweeps import NAIVE as BASE
 from planned_sweeps import arm, manifest, record
@@ -49,10 +50,7 @@ from perfsweep.workloads.errors import RecordError
 
 @pytest.fixture
 def planned(command, tmp_path: Path) -> SweepFolder:
-    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
-    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
-    return folder
+    return prepared(command(DesignConfig("ladder", levels={"slab": [2]})))[0]
 
 
 def test_a_plan_that_was_cut_off_ends_a_pack_with_a_sentence(
