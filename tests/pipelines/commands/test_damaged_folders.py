@@ -116,6 +116,15 @@ def test_times_without_any_scatter_give_neither_nan_nor_infinite_numbers(command
     assert "nan" not in text and "inf" not in row(text, "work=single")
 
 
+def test_a_sweep_of_which_nothing_is_measured_says_so(command) -> None:
+    folder, _ = simulated(command(SINGLE, measure={"rounds": 2}), cost)
+    for record in folder.path.glob("trials/*/*/record.json"):
+        record.unlink()
+    text = reported(folder)
+    assert "No baseline has a finished round yet" in text
+    assert "no rounds yet" in row(text, "work=single") and not NUMBER.search(row(text, "work=single"))
+
+
 SWEEP = (
     *("sweep", "toys.defective:Raises", "sweep=ablation", "measure.rounds=3", "measure.servers=1"),
     *("measure.iterations=4", "measure.repeats=0", "tracking=disabled", "cluster.executor=inprocess"),
