@@ -129,6 +129,13 @@ def test_nothing_is_handed_over_where_nothing_can_be(
     assert (done.warning or "").startswith(warning or "") and bool(done.warning) == bool(warning)
 
 
+def test_run_folders_that_are_complete_are_handed_to_nobody(copied: Built, crew: type[Crew]) -> None:
+    done = publish(copied.folder)
+    ((_, handed),) = crew.made
+    arms = {one.arm for one in done.runs}
+    assert handed == [] and arms >= {NAIVE.id, FAST.id} and done.warning is None
+
+
 class Clock:
     """A clock that a test moves."""
 
