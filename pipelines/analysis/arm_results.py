@@ -128,7 +128,7 @@ def arm_results(
 
 
 def _paired_ns(judge: Judge, arm: str, own_ns: float | None, base_ns: float | None) -> float | None:
-    """Time of an arm (id) by the ratio from rounds shared with the first reference, else its own median."""
+    """Time of an arm (id) by the ratio from rounds shared with the first baseline, else its own median."""
     first = next(iter(judge.manifest.sweep.references.values()))
     if arm == first or base_ns is None:
         return own_ns

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+from typed import ended
 
 from perfsweep.pipelines import cli
 from perfsweep.pipelines.commands.catalog import COMMANDS, Composed
@@ -93,9 +94,7 @@ def test_every_command_leads_to_a_function_that_takes_its_arguments() -> None:
 
 
 def test_no_arguments_show_help_and_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main([])
-    assert exit_.value.code == 2
+    assert ended() == 2
     assert "every arm of a sweep" in capsys.readouterr().out
 
 
@@ -141,8 +140,7 @@ def test_describe_cuts_no_word_off(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workload: str, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    with pytest.raises(SystemExit):
-        cli.main(["describe", workload])
+    ended("describe", workload)
     said = capsys.readouterr().out
     assert "\N{HORIZONTAL ELLIPSIS}" not in said
     assert max(map(len, said.splitlines())) <= columns
@@ -159,8 +157,7 @@ def test_a_workload_of_one_s_own_is_listed_with_the_words_of_its_yaml_or_its_doc
             'class Own:\n    """Sort a list."""\n    def step(self, clock): ...\n'
         )
         Path(f"{module}.yaml").write_text(f"{comment}workload: {{}}\n")
-    with pytest.raises(SystemExit):
-        cli.main(["list"])
+    ended("list")
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["mine:Own", "rank my pages"] in lines
     assert ["other:Own", "Sort a list."] in lines
@@ -173,9 +170,7 @@ def test_a_workload_can_be_listed_and_described(capsys: pytest.CaptureFixture[st
         (["describe", "prover"], "ranks them. For those"),
         (["describe", "digits"], "width=16"),
     ):
-        with pytest.raises(SystemExit) as exit_:
-            cli.main(arguments)
-        assert exit_.value.code == 0
+        assert ended(*arguments) == 0
         assert expected in capsys.readouterr().out
 
 
@@ -211,10 +206,8 @@ def test_what_goes_wrong_is_one_sentence_and_a_status(
         raise error
 
     monkeypatch.setattr(cli.COMMANDS, "invoke", fail)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["list"])
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (status, "")
+    done, said = ended("list"), capsys.readouterr()
+    assert (done, said.out) == (status, "")
     assert sentence in said.err and said.err.count("\n") == bool(sentence)
 
 
@@ -235,10 +228,9 @@ def test_a_current_folder_that_was_removed_is_named(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PWD", str(folder))
     folder.rmdir()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["list"])
+    status = ended("list")
     said = f"perfsweep list: {folder}: the current folder was removed. Change to another, such as by: cd\n"
-    assert (ended.value.code, capsys.readouterr().err) == (2, said)
+    assert (status, capsys.readouterr().err) == (2, said)
 
 
 def test_a_reader_of_a_pipe_that_has_gone_is_no_error_to_talk_about() -> None:
@@ -255,10 +247,8 @@ def test_a_reader_of_a_pipe_that_has_gone_is_no_error_to_talk_about() -> None:
 def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     pages = []
     for word in ("help", "--help"):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([word])
+        assert ended(word) == 0
         pages.append(capsys.readouterr().out)
-        assert ended.value.code == 0
     assert pages[0] == pages[1]
 
 
@@ -274,9 +264,7 @@ def test_a_limit_on_processes_is_one_sentence_before_a_library_crashes_of_it(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     refuse_machine.cache_clear()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "workload=digits"])
-    assert ended.value.code == 2
+    assert ended("run", "workload=digits") == 2
     said = capsys.readouterr().err
     assert said.startswith("perfsweep run: ulimit -u: 5 more processes and threads can be started here")
 
@@ -287,9 +275,7 @@ def test_no_folder_for_temporary_files_is_one_sentence(
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
     refuse_machine.cache_clear()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["run", "workload=digits"])
-    assert ended.value.code == 2
+    assert ended("run", "workload=digits") == 2
     assert capsys.readouterr().err == (
         "perfsweep run: TMPDIR: No usable temporary directory found in ['/proc/none']."
         " Set it to a folder that you can write\n"

@@ -19,6 +19,7 @@ from perfsweep.pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
+from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.records import (
@@ -135,6 +136,14 @@ def series(
         "warmup_wall_ns": first.astype(np.int64),
         "epoch_ns": np.array([1_700_000_000 * 10**9]),
     }
+
+
+def prepared(command: SweepCommand, device: Device | None = None) -> tuple[SweepFolder, Manifest]:
+    """A sweep that is planned, and its folder, in which nothing has run yet."""
+    manifest = plan.make_plan(command, device or Device())
+    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
+    launch.prepare(folder, manifest, "")
+    return folder, manifest
 
 
 def compared(folder: SweepFolder, manifest: Manifest) -> Comparison:

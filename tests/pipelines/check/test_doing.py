@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from perfsweep.pipelines.check.rules import Defect, Finding
 from perfsweep.pipelines.commands import doctor as check
@@ -88,3 +90,24 @@ def test_what_was_not_checked_and_what_is_no_defect_is_told(
     _, out = checked(monkeypatch, capsys, Ended(refused=refused, **own))
     lines = ["not checked: amp=on: needs a GPU", "not checked: slab=8: needs more time"]
     assert "\n".join([*lines, "no defect: form=on: another form", ""]) in out
+
+
+def test_who_waits_elsewhere_than_at_a_terminal_is_told_now_and_then_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, out, ended = [0.0], StringIO(), Ended()
+    monkeypatch.setattr(check, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    ended.trials = 0
+    doing: Any = check.Doing(Console(file=out, width=100), ended)  # type: ignore[arg-type]
+    assert str(doing) == "trial 1 of about 12, 0 s: setting up"
+    every = check.LOG_EVERY_S
+    for share, trials, what in ((0.9, 0, "a"), (1.1, 2, "b"), (1.2, 3, "c"), (2.2, 12, "d")):
+        now[0], ended.trials = share * every, trials
+        doing(what)
+    first, last = (f"{share * every:.0f} s" for share in (1.1, 2.2))
+    left = f"{1.1 * every / 2 * 10:.0f} s"
+    told = [f"trial 3 of about 12, {first}, about {left} left: b"]
+    assert out.getvalue().splitlines() == [
+        *told,
+        f"trial 13 of about 13, {last}, about {2.2 * every / 12:.0f} s left: d",
+    ]

@@ -11,12 +11,9 @@ from measured import change, compared, cost, simulated
 from toys import defective
 from typed import ended
 
-from perfsweep import checksums
 from perfsweep.pipelines.commands.comparison import compare
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.store import files
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
-from perfsweep.workloads.errors import RecordError
 
 pytestmark = pytest.mark.slow
 SINGLE = DesignConfig("one_at_a_time", levels={"work": ["single"]})
@@ -87,25 +84,6 @@ def test_arms_of_different_data_are_not_compared_and_the_digests_are_named(comma
     assert compare(str(folder.path)) == 1, "nobody should take this for a success"
 
 
-def test_rounds_of_another_machine_are_left_out_by_name(sweep) -> None:
-    folder, manifest = sweep
-    for arm in manifest.arms:
-        for record in timings(folder, arm.id)[:3]:
-            change(record, keys={"device": "older"}, region_ns=10**12, peak_bytes=10**12)
-    found = compared(folder, manifest)
-    assert found.effects[0].rounds == 5
-    assert found.effects[0].ratio == pytest.approx(0.5, rel=0.02)
-    assert found.effects[0].memory_bytes == 0
-    assert "6 timing trials are left out: device is older and not fake" in reported(folder)
-
-
-def test_one_round_has_a_ratio_and_no_interval_anywhere(command) -> None:
-    folder, _ = simulated(command(SINGLE, measure={"rounds": 1}), cost, iterations=20)
-    text = reported(folder)
-    assert ".." not in row(text, "work=single")
-    assert "too few rounds" in row(text, "work=single") and "one round has no interval" in text
-
-
 def test_half_written_and_foreign_files_are_named_and_skipped(sweep) -> None:
     folder, manifest = sweep
     records = timings(folder, manifest.arms[0].id)
@@ -125,24 +103,6 @@ def test_half_written_and_foreign_files_are_named_and_skipped(sweep) -> None:
         assert str(file) in text
     assert "unchecked" in row(text, "work=single")
     assert pl.read_parquet(folder.tables_dir / "effects.parquet")["rounds"].to_list() == [6]
-
-
-def test_records_of_another_schema_are_named_and_skipped(sweep) -> None:
-    folder, manifest = sweep
-    for record in timings(folder, manifest.arms[0].id)[:2]:
-        change(record, schema_version=99)
-    text = reported(folder)
-    assert "has schema version 99, and this perfsweep reads version 1" in text
-    assert compared(folder, manifest).effects[0].rounds == 6
-
-
-def test_a_manifest_of_another_schema_is_refused_in_one_sentence(sweep) -> None:
-    folder, _ = sweep
-    lines = [values for _, values in files.read_json_lines(folder.manifest_file)]
-    lines[0]["schema_version"] = 99
-    folder.manifest_file.write_bytes(b"".join(map(checksums.json_line, lines)))
-    with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99"):
-        folder.read_manifest()
 
 
 @pytest.mark.parametrize("rounds", [2, 3])

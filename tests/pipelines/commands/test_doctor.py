@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from omegaconf import OmegaConf
@@ -13,10 +14,14 @@ from rich.console import Console
 from perfsweep.pipelines.commands import doctor
 from perfsweep.pipelines.config.types import ClusterConfig, DoctorCommand
 from perfsweep.pipelines.execution.executor_choice import Choice
+from perfsweep.pipelines.gpu_check import answer
 from perfsweep.pipelines.gpu_check.answer import Answer, Line, Verdict
+from perfsweep.slurm import jobs
 from perfsweep.slurm.diagnosis import Diagnosis, Partition
 from perfsweep.slurm.errors import ClusterError
+from perfsweep.slurm.jobs import Executor, ExecutorContext, Job, JobState
 from perfsweep.slurm.probe import Finding
+from perfsweep.workloads.errors import RecordError
 
 PARTITION = Partition("gpu", True, True, "1-00:00:00", "4", "idle", "64", "500000", "gpu:8", "hbm")
 SMALL = Partition("small", False, False, "1:00", "2", "idle", "8", "9000", "", "cpu")
@@ -73,7 +78,8 @@ def test_only_what_may_run_on_slurm_is_asked_about(said: Said, executor: str, as
     assert status == 0
     assert text.startswith("Slurm 24.05; accounting (sacct) works") is asks
     rows = "gpu (default) 1-00:00:00 4 idle 64 500000 MB gpu:8 hbm small 1:00 2 down 8 9000 MB cpu"
-    assert (f"{rows} MaxArraySize 1001" in text and text.endswith("a job would start")) is asks
+    ends = "this profile asks for 1 GPU, 4 cores, at most 60 min in partition gpu a job would start"
+    assert (f"{rows} MaxArraySize 1001 {ends}" in text) is asks
     assert (f"cluster.executor={executor}: packs run on this machine" in text) is not asks
 
 
@@ -123,4 +129,106 @@ def test_here_the_chosen_stages_are_asked_and_a_failure_is_status_1(
     out = StringIO()
     assert doctor.check_gpu(Console(file=out, width=200), command) == status
     assert asked == [("gpu-check", ["3 memory"])]
-    assert out.getvalue().splitlines()[0] == "no Slurm" and len(out.getvalue().splitlines()) == 3
+    line_ = f"3 memory          peer access              {verdict.value:<11} [two] GPUs"
+    counts = "1 passed, 0 failed" if verdict is Verdict.PASS else "0 passed, 1 failed"
+    file = tmp_path / "runs/gpu-check/gpu-check.json"
+    assert out.getvalue() == f"no Slurm\n{line_}\nH100: {counts}, 0 need a GPU; 62 s: {file}\n"
+
+
+class Elsewhere(Executor):
+    """A Slurm whose only job is there already where `alive`, and ends as a test says."""
+
+    remote: ClassVar[bool] = True
+    alive: ClassVar[bool] = False
+    ends: ClassVar[JobState] = JobState.ENDED
+    leaves: ClassVar[Answer | None] = None
+    jobs: ClassVar[list[tuple[Job, bool]]] = []
+
+    def __init__(self, context: ExecutorContext) -> None:
+        self.context = context
+
+    @classmethod
+    def of(cls, context: ExecutorContext) -> Elsewhere:
+        return cls(context)
+
+    @classmethod
+    def submitted(cls, folder: Path) -> dict[str, bool]:
+        return {"gpu-check": cls.alive}
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        file = self.context.folder / answer.FILE
+        self.jobs.extend((job, file.exists()) for job in jobs)
+        self.context.say(f"job of {self.context.name} on {self.context.site.gpus} GPUs")
+        if self.leaves:
+            answer.write(self.context.folder, self.leaves)
+
+    def counts(self) -> str:
+        return "1 runs"
+
+    def poll(self) -> dict[str, JobState]:
+        return {"gpu-check": self.ends}
+
+    def cancel(self, names: Collection[str] | None = None) -> int:
+        return 0
+
+    def notes(self) -> dict[str, str]:
+        return {} if self.ends is JobState.ENDED else {"gpu-check": "memory ran out"}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """Checks a GPU by a job; exit status, and what was printed."""
+    for name in ("alive", "ends", "leaves"):
+        monkeypatch.setattr(Elsewhere, name, getattr(Elsewhere, name))
+    monkeypatch.setattr(Elsewhere, "jobs", [])
+    monkeypatch.setattr(jobs, "EXECUTORS", {"slurm": f"{__name__}:Elsewhere"})
+    monkeypatch.setattr(doctor.executor_choice, "choose", lambda cluster: Choice("slurm"))
+    monkeypatch.setattr(doctor.code_snapshot, "take", lambda folder: folder / "c0de")
+    monkeypatch.setenv("PYTHONPATH", "/user")
+    place = tmp_path / "gpu-check"
+    place.mkdir()
+    (place / answer.FILE).write_text("of an earlier job")
+
+    def ask() -> tuple[int, list[str]]:
+        out = StringIO()
+        cluster = ClusterConfig(executor="auto", gpus=2)
+        command = DoctorCommand(stages=[2, 3], runs=str(tmp_path), cluster=cluster)
+        return doctor.check_gpu(Console(file=out, width=40), command), out.getvalue().splitlines()
+
+    return ask
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_elsewhere_a_job_checks_and_its_lines_are_shown_and_one_that_lives_is_followed(
+    alive: bool, elsewhere: Any, tmp_path: Path
+) -> None:
+    Elsewhere.alive, Elsewhere.leaves = alive, found(Verdict.PASS, Verdict.NEEDS_GPU, name="")
+    status, said_ = elsewhere()
+    assert status == 0
+    place = tmp_path / "gpu-check"
+    assert said_ == [
+        *("job of gpu-check on 2 GPUs", "1 runs"),
+        *(
+            f"3 memory          peer access              {verdict:<11} [two] GPUs"
+            for verdict in ("PASS", "needs a GPU")
+        ),
+        f"cuda: 1 passed, 0 failed, 1 need a GPU; 62 s: {place / answer.FILE}",
+    ]
+    ((job, kept),) = Elsewhere.jobs
+    assert kept is alive, "the answer of an earlier job goes before one is submitted"
+    assert job.command[1:] == ("-m", "perfsweep.pipelines.gpu_check.stages", str(place), "2", "3")
+    assert (job.name, job.log) == ("gpu-check", place / "log.txt")
+    assert (job.env["PYTHONPATH"], job.env["PYTHONSAFEPATH"]) == (f"{place / 'code/c0de'}:/user", "1")
+
+
+@pytest.mark.parametrize(
+    ("ends", "leaves", "why"), [(JobState.ENDED, False, "ended"), (JobState.FAILED, True, "memory ran out")]
+)
+def test_a_job_that_left_no_answer_is_named_with_its_log(
+    ends: JobState, leaves: bool, why: str, elsewhere: Any, tmp_path: Path
+) -> None:
+    Elsewhere.ends, Elsewhere.leaves = ends, found(Verdict.PASS) if leaves else None
+    with pytest.raises(RecordError) as refused:
+        elsewhere()
+    log = tmp_path / "gpu-check/log.txt"
+    assert str(refused.value) == f"the job left no answer: {why}; its log is {log}"

@@ -65,8 +65,13 @@ def test_an_uncommitted_change_to_more_counted_work_is_slower_than_head_and_noth
 
 
 def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge, tmp_path: Path) -> None:
-    status, said, _ = judge("base", "prose", "--", *SMALL)
-    assert status == DONE and said.startswith("no difference: prose") and "same code" in said
+    status, said, _ = judge(
+        "base", "prose", "--json", "--", *SMALL, "measure.budget_s=90", "measure.margin=0.2"
+    )
+    found = json.loads(said)
+    assert (status, found["verdict"], found["results"]) == (DONE, "no difference", "same code")
+    assert (found["workload"], found["budget_s"], found["margin"]) == ("train", 90.0, 0.2)
+    assert found["seconds"] > 0 and [found[side]["name"] for side in ("base", "head")] == ["base", "prose"]
     assert not (tmp_path / "runs").exists()
 
 

@@ -90,7 +90,6 @@ def test_profiles_that_are_not_there_are_to_be_made(sweep: SweepFolder, tmp_path
             "runs/b: the sweep has settled that; with the folder of a sweep give profile",
         ),
         (["runs/a", "toggles.amp=on"], "x", "toggles.amp=on: the sweep has settled that"),
-        (["profile.tool=torch"], "x", "--arm needs the folder of the sweep"),
     ],
 )
 def test_beside_a_folder_only_the_profile_is_said(overrides: list, arm_: str, says: str) -> None:

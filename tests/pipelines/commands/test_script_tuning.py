@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from perfsweep.pipelines.check.first_look import Parting, Seen
 from perfsweep.pipelines.commands import script_looking, script_tuning
 from perfsweep.pipelines.commands.judge import TwoVersions
 from perfsweep.pipelines.commands.script_tuning import Measured
-from perfsweep.pipelines.config.types import TuneConfig
+from perfsweep.pipelines.config.types import TuneCommand, TuneConfig
 from perfsweep.pipelines.exits import DONE, MISTAKE, SOME_FAILED
 from perfsweep.pipelines.report.version_answer import Answer, Side
 from perfsweep.pipelines.terminal import plain_console
@@ -102,10 +103,8 @@ def test_a_patch_that_was_not_measured_to_the_end_is_not_kept(
     monkeypatch.setattr(TwoVersions, "compare", compare)
     script.write_text("o = AdamW(p)\n")
     line = {"file": str(script), "scope": 0, "line": 1}
-    site = {"what": "optimizer", "called": "AdamW", "file": str(script), "line": 1, "end": [1, 12]}
-    site |= {"lines": [line], "holders": [], "options": ["fused"]}
     about = measured(script, {"optimizer": "fused"})
-    about.sight["sites"].append(site)
+    about.sight["sites"].append(SITE | {"file": str(script), "lines": [line]})
     words = ["workload=script", "workload.path=train.py"]
     with pytest.raises(type(end)):
         script_tuning.patch(plain_console(), about, words)
@@ -225,11 +224,89 @@ def test_what_wins_becomes_a_patch_whose_effect_comes_back(
 def seen(script: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Says what a look at the script shows."""
 
-    def make(parting: Parting | None, **obstacles: str) -> None:
-        found = Seen({"sight": {"obstacles": obstacles}}, Evidence())
+    def make(
+        parting: Parting | None, script: Path | None = None, sites: list | None = None, **obstacles: str
+    ) -> None:
+        files = {str(script): hashlib.sha256(script.read_bytes()).hexdigest()} if script else {}
+        found = Seen({"sight": {"obstacles": obstacles, "files": files, "sites": sites or []}}, Evidence())
         monkeypatch.setattr(script_looking, "looked", lambda *about: (found, parting))
 
     return make
+
+
+SITE = {
+    "what": "optimizer",
+    "called": "AdamW",
+    "line": 1,
+    "end": [1, 12],
+    "holders": [],
+    "options": ["fused"],
+}
+TRIED = ("tune.toggles=[optimizer,amp,gc]", "tune.levels.optimizer=[fused]")
+
+
+@pytest.mark.parametrize("name", ["faster", "other results"])
+def test_what_wins_is_shown_as_a_patch_and_kept_unless_it_changes_results(
+    name: str,
+    script: Path,
+    seen: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found, memory_bytes, line = SAID[name]
+    script.write_text("o = AdamW(p)\n")
+    place = {"file": str(script), "scope": 0, "line": 1}
+    seen(None, script, [SITE | {"file": str(script), "lines": [place]}], amp="it autocasts itself")
+    asked = list[Any]()
+
+    def tuned(console: Any, command: TuneCommand, cfg: Any, place: Path) -> tuple[int, dict[str, str]]:
+        asked.append((command.tune.toggles, command.tune.levels, command.toggles, str(place)))
+        return DONE, {"optimizer": "fused"}
+
+    def compare(versions: TwoVersions, base: Side, head: Side, said: object) -> Answer:
+        asked.append((base.name, head.name, versions.overrides[-9:]))
+        return found
+
+    monkeypatch.setattr(script_tuning.frontier, "tuned", tuned)
+    monkeypatch.setattr(TwoVersions, "compare", compare)
+    monkeypatch.setattr(script_tuning, "_memory_bytes", lambda answer: memory_bytes)
+    words = ("measure.rounds=5", "measure.seed=3", "measure.budget_s=9", "tune.rounds=2")
+    status = tune("train.py", *TRIED, *words, "--timeout=7", "--", "--lr=1")
+    assert status == (DONE if name == "faster" else SOME_FAILED)
+    shown = "train.py:1  AdamW(...)  ->  AdamW(..., fused=True)"
+    assert capsys.readouterr().out == f"\npatch of train.py\n  {shown}\n{line}\n"
+    tried = {"optimizer": ["fused"], "gc": ["frozen", "off"]}
+    assert asked[0] == ([], tried, {"gc": "automatic"}, "runs/train-tune/tuned.yaml"), (
+        "a toggle on request is named"
+    )
+    own = ("workload=script", "workload.path=train.py", "workload.args=--lr=1", "measure.timeout_s=7.0")
+    judged = ("measure.seed=3", "runs=runs", "name=train-tune-judged")
+    assert asked[1][:2] == ("original", "runs/train-tune/patch") and asked[1][2][-7:] == (*own, *judged)
+    kept = not line.endswith("no patch is kept")
+    assert FILE.exists() is script_tuning.is_kept(FILE.parent, ["--lr=1"]) is kept
+    assert not kept or "-o = AdamW(p)\n+o = AdamW(p, fused=True)\n" in FILE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("status", "dry", "out"),
+    [
+        (DONE, False, "train.py: no toggle makes it faster with the same results; no patch is written\n"),
+        (SOME_FAILED, True, ""),
+    ],
+)
+def test_where_nothing_wins_no_patch_is_written_and_the_status_is_that_of_the_search(
+    status: int,
+    dry: bool,
+    out: str,
+    script: Path,
+    seen: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen(None, script)
+    monkeypatch.setattr(script_tuning.frontier, "tuned", lambda *about: (status, None))
+    assert tune("train.py", *TRIED, f"dry_run={str(dry).lower()}") == status
+    assert capsys.readouterr().out == out and not FILE.exists()
 
 
 def test_a_script_whose_results_cannot_be_compared_is_to_be_seeded_first(

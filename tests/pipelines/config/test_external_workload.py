@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from typed import ended
 
-from perfsweep.pipelines import cli
 from perfsweep.pipelines.config import composition, external_workload, validation
 from perfsweep.pipelines.config.types import SweepCommand
 from perfsweep.pipelines.plan import plan
@@ -98,9 +98,7 @@ def test_an_entry_point_is_found_with_its_yaml(folder: Path, capsys: pytest.Capt
     assert found["workload"] == {"name": "by_name", "size": 7}
     assert (found["sweep"]["name"], found["measure"]["rounds"]) == ("quick", 6)
     assert found["sweep"]["references"]["base"] == {"speed": "faster"}
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["sweep", "workload=by_name", "dry_run=true"])
-    assert exit_.value.code == 0
+    assert ended("sweep", "workload=by_name", "dry_run=true") == 0
     assert "workload by_name, 3 arms" in capsys.readouterr().out
 
 

@@ -135,14 +135,18 @@ def test_a_job_is_to_get_what_its_profile_asks_for_a_pack(flag: str, gib: int) -
         (Allotment(gpus=1, gpu_type="a100_3g.20gb"), A100),
         (Allotment(gpus=1, cores=2, memory_bytes=16 * 2**30), A100),
         (Allotment(cores=64), Device("cpu", cores=8)),  # declared larger than it is, and nothing confines it
+        (Allotment(scratch=True), CPU),
     ],
 )
 def test_what_is_as_it_was_asked_for_passes(
     asked: Allotment, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, asked.text)
-    refuse_unfit(device, tmp_path / "log.txt")
-    assert (tmp_path / "log.txt").exists(), "the clock was looked at, which is the last question"
+    monkeypatch.setenv("PERFSWEEP_SCRATCH", str(tmp_path / "of/job/7"))
+    log = tmp_path / "sweep/packs/p000/log.txt"
+    for _ in range(2):  # of several nodes, each makes what is not there yet
+        refuse_unfit(device, log)
+    assert log.exists(), "the clock was looked at, which is the last question"
 
 
 def test_a_pack_measures_nothing_on_the_cpu_of_a_job_with_a_gpu(

@@ -12,17 +12,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from measured import prepared
 from waiting import until
 
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution import pack
 from perfsweep.pipelines.execution.endings import refuse_disk
 from perfsweep.pipelines.execution.spawn import termination_of
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Failure, Kind, Manifest, Outcome, SweepFolder, TrialRecord
 from perfsweep.pipelines.store.trial_schema import UNWRITTEN
-from perfsweep.workloads.api import Device
 
 
 @pytest.fixture
@@ -158,9 +157,7 @@ def test_a_trial_that_wrote_nothing_on_a_full_disk_is_told_that_it_is_full(
 def planned(command: Callable, runs: Path) -> tuple[SweepFolder, Manifest]:
     """A sweep of two arms that is ready to run."""
     design = DesignConfig("one_at_a_time", levels={"work": ["single"]})
-    manifest = plan.make_plan(command(design, measure={"rounds": 4}, runs=str(runs)), Device())
-    folder = SweepFolder(runs / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command(design, measure={"rounds": 4}, runs=str(runs)))
     return folder, manifest
 
 

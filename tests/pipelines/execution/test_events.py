@@ -45,10 +45,13 @@ def test_packs_that_run_take_turns_and_what_one_wrote_last_is_heard(
     folder: SweepFolder, stats: Counter[str]
 ) -> None:
     turns = Turns([Tail(folder, pack) for pack in PACKS])
-    stats.clear()
-    states = dict.fromkeys(PACKS, JobState.PENDING) | dict.fromkeys(PACKS[:8], JobState.RUNNING)
+    states = dict.fromkeys(PACKS, JobState.PENDING)
+    folder.append_event("p001", event("early"))
+    assert [one.arm for one in turns.new(states)] == ["early"], "Slurm is asked less often than we look"
+    states |= dict.fromkeys(PACKS[:8], JobState.RUNNING)
     for pack in PACKS[:8]:
         folder.append_event(pack, event(pack))
+    stats.clear()
     heard = [one.arm for _ in range(4) for one in turns.new(states)]
     assert sorted(heard) == PACKS[:8]
     assert set(stats) == set(PACKS[:8]), "nobody asks about packs that only wait"

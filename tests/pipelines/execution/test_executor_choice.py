@@ -84,8 +84,8 @@ def test_a_gpu_of_the_login_node_says_nothing_about_those_of_the_queue() -> None
 
 
 def test_a_pack_without_a_core_of_its_own_is_said_and_the_remedy_named() -> None:
-    assert crowded(ClusterConfig(cpus_per_task=2), threads=1) is None
-    line = crowded(ClusterConfig(cpus_per_task=2), threads=2)
-    assert line is not None
-    assert "cluster.cpus_per_task=2" in line
-    assert "Ask for 3." in line
+    said = [crowded(ClusterConfig(cpus_per_task=2), threads) for threads in (1, 2, 3)]
+    lacks = (
+        "cluster.cpus_per_task=2: measure.threads={} leaves no core for the pack's own process. Ask for {}."
+    )
+    assert said == [None, lacks.format(2, 3), lacks.format(3, 4)]

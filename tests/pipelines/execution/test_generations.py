@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from measured import prepared
 from waiting import until
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
-from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, Outcome, Pack, SweepFolder, TrialRecord, read_record
 from perfsweep.pipelines.store.trial_files import read_iterations
-from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
@@ -28,9 +26,7 @@ WORK = DesignConfig("one_at_a_time", levels={"work": ["single"]})
 
 def planned(command: SweepCommand) -> tuple[SweepFolder, Manifest, Pack]:
     """A sweep that is ready to run, and its only pack."""
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     return folder, manifest, manifest.packs[0]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from planned_sweeps import FAST, NAIVE, arm, begun, effect, manifest, pack, record
+from planned_sweeps import FAST, NAIVE, arm, begun, effect, manifest, pack, progress, record, sweep
 
 from perfsweep.pipelines.execution import missing_trials
-from perfsweep.pipelines.execution.missing_trials import beside_rounds, lacking, untrained
+from perfsweep.pipelines.execution.missing_trials import beside_rounds, lacking, unchecked, untrained
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
 from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder
 from perfsweep.pipelines.store.trial_schema import Keep
@@ -72,6 +72,16 @@ def test_packs_lack_results_to_keep_whose_folders_are_made(tmp_path: Path) -> No
     begun(folder, plan, C, kind=Kind.EVIDENCE, round=None, attempt=0, outcome=Outcome.OOM)
     assert beside_rounds(folder, plan, []) == {"p000", "p001"}
     assert sorted(one.name[0] for one in (tmp_path / "kept").iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("timed_parity", [True, False])
+def test_packs_lack_the_numbers_that_their_rounds_ended_at_where_these_are_compared(
+    timed_parity: bool,
+) -> None:
+    plan = PLAN.model_copy(update={"sweep": sweep({"timed_parity": timed_parity})})
+    timed = [record(one, round=0, reached=40) for one in (NAIVE, FAST)]
+    course = record(NAIVE, Kind.COURSE, course={40: {"loss": 1.0}})
+    assert unchecked(plan, progress(*timed, course)) == ({"p000"} if timed_parity else set())
 
 
 def test_an_arm_that_no_trial_can_run_is_not_awaited_to_be_trained() -> None:

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-import random
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from acted import Stage, without_processes
 from loops import LOOP
+from measured import prepared
 from planned_sweeps import FAST as OTHER
 from planned_sweeps import NAIVE as BASE
-from planned_sweeps import manifest, progress, record
+from planned_sweeps import arm, manifest, record
 from planned_sweeps import pack as planned_pack
-from recorded import FAST, NAIVE, Built, build
+from recorded import FAST, Built, build
 
 from perfsweep.pipelines.config.types import DesignConfig, SweepCommand
 from perfsweep.pipelines.execution import launch, pack
 from perfsweep.pipelines.execution.forks import ForkServer
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.execution.spawn import Child, Interrupted, ServerLost
-from perfsweep.pipelines.execution.submitted import Tail
 from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store import code_snapshot
+from perfsweep.pipelines.store.needed_once import IdlePower
 from perfsweep.pipelines.store.options import MeasureConfig
-from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import Event, Failure, Kind, Outcome, SweepFolder, read_evidence
+from perfsweep.pipelines.store.progress import StoredTrial
+from perfsweep.pipelines.store.records import (
+    Failure,
+    Keep,
+    Kind,
+    Outcome,
+    SweepFolder,
+    read_evidence,
+    replay_dir,
+)
+from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.pipelines.store.writers import Superseded
-from perfsweep.pipelines.trial import layout
 from perfsweep.slurm.errors import ClusterError
-from perfsweep.workloads.api import Device
+from perfsweep.workloads.api import Device, Parity
 from perfsweep.workloads.errors import RecordError
 
 
 @pytest.fixture
 def planned(command, tmp_path: Path) -> SweepFolder:
-    manifest = plan.make_plan(command(DesignConfig("ladder", levels={"slab": [2]})), Device())
-    folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
-    return folder
+    return prepared(command(DesignConfig("ladder", levels={"slab": [2]})))[0]
 
 
 def test_a_plan_that_was_cut_off_ends_a_pack_with_a_sentence(
@@ -183,32 +190,6 @@ def test_as_many_trials_run_at_once_as_there_are_cores_for_their_threads_and_mem
     assert run._at_once() == at_once
 
 
-@pytest.mark.parametrize(
-    ("outcome", "failure", "reason"),
-    [
-        (Outcome.OK, "", ""),
-        (Outcome.FAILED, "ValueError", "ValueError: no room"),
-        (Outcome.TIMEOUT, "TimeoutError", "no room"),
-        (Outcome.UNSUPPORTED, "ConfigError", "no room"),
-    ],
-)
-def test_a_trial_that_ended_is_an_event_and_is_kept_without_its_environment(
-    built: Built, tmp_path: Path, outcome: Outcome, failure: str, reason: str
-) -> None:
-    failed = Failure(type=failure, message="no room") if failure else None
-    own = {"round": 3, "started": 5.0, "ended": 7.5, "environment": {"a": "b"}}
-    made = record(FAST.id, outcome=outcome, failure=failed, **own)
-    tail = Tail(folder := SweepFolder(tmp_path), "p000")
-    run = bare(built, folder=folder, progress=Progress())
-    run._note(StoredTrial(tmp_path, made))
-    ((found,),) = [one.values() for one in run.progress.timing["p000", 3].values()]
-    assert found == StoredTrial(tmp_path, dataclasses.replace(made, environment={}))
-    (said,) = tail.new()
-    own = {"round": 3, "outcome": outcome, "seconds": 2.5, "reason": reason}
-    own |= {"time": said.time, "arm": FAST.id, "kind": Kind.TIMING, "final": failure == "ConfigError"}
-    assert said == Event(**own)
-
-
 @pytest.mark.parametrize(("nodes", "world", "each"), [(1, 4, None), (3, 12, 4)])
 def test_ranks_on_several_nodes_hear_how_many_each_has_and_where_they_meet(
     nodes: int, world: int, each: int | None
@@ -229,123 +210,167 @@ def test_ranks_on_several_nodes_hear_how_many_each_has_and_where_they_meet(
     assert (spec.world, spec.ranks_per_node, spec.meet) == (world, each, "n1:7" if each else None)
 
 
-@pytest.mark.parametrize(("attempts", "attempt"), [({3: "x"}, 4), ({4: "x"}, 5)])
-def test_a_round_that_this_attempt_has_measured_is_another_attempts(
-    built: Built, attempts: dict, attempt: int, monkeypatch: pytest.MonkeyPatch
+ARMS = arm(BASE, "naive"), arm(OTHER, "amp=bf16", levels={"amp": "bf16"})
+SHOWN = {
+    ("naive", Kind.EVIDENCE): {"iteration_ns": 10**7, "cadence": 4},
+    ("amp=bf16", Kind.COUNTING): {"counters": {"compile_s": 0.5}},
+}
+ONCE = ["naive counting 0", "naive evidence 0", "amp=bf16 counting 0", "amp=bf16 evidence 0"]
+"""What each arm needs once, in the order of the trials: the baseline is first, whatever the rounds say."""
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr(pack, "idle_power", lambda device: IdlePower(step_s=0.25))
+    stage = without_processes(monkeypatch, Stage())
+    stage.results = SHOWN
+    return stage
+
+
+Act = Callable[..., SweepFolder]
+
+
+@pytest.fixture
+def act(stage: Stage, tmp_path: Path) -> Act:
+    """Runs a pack of two arms to its end, again where it has run before."""
+
+    def act(
+        *retry: str,
+        rounds: int = 1,
+        parity: Parity = Parity.EXACT,
+        keep: Keep | None = None,
+        status: int = 0,
+        **measure: Any,
+    ) -> SweepFolder:
+        levels = DeclaredLevel(value="off"), DeclaredLevel(value="bf16", parity=parity)
+        declared = Declared(unit="rows", shape="steps", checks=(), levels={"amp": levels})
+        options = {"rounds": rounds, "repeats": 0, "timed_parity": False, **measure}
+        sweep = {"workload": "toys.spinner:Spinner", "declared": declared, "measure": options, "keep": keep}
+        folder = SweepFolder(tmp_path / "sweep")
+        packs = (planned_pack(OTHER, BASE, rounds=rounds),)
+        folder.write_manifest(manifest(*ARMS, sweep=sweep, packs=packs))
+        stage.told.clear()
+        assert pack.main([str(folder.path), "p000", *retry]) == status
+        return folder
+
+    return act
+
+
+def said(folder: SweepFolder, *fields: str) -> list[tuple[Any, ...]]:
+    """Fields of the events that a pack noted, in its order."""
+    lines = map(json.loads, folder.events_file("p000").read_text().splitlines())
+    return [tuple(line[name] for name in fields) for line in lines]
+
+
+def test_a_pack_runs_once_what_each_arm_needs_and_then_its_rounds_and_leaves_records_alone(
+    act: Act, stage: Stage
 ) -> None:
-    run, asked = bare(built), list[Any]()
-    run.progress.timing = {("p000", 1): attempts, ("p001", 2): {4: "x"}}
-    monkeypatch.setattr(pack, "claim", lambda folder, own: 5)
-    monkeypatch.setattr(pack, "stop_if_superseded", lambda *words: asked.append(words[1:]))
-    run._renew_attempt(1)
-    assert run.attempt == attempt
-    assert asked == [("p000", 4)] * (attempt == 5)
+    folder = act(rounds=2, region_s=2.0)
+    assert stage.order[:4] == ONCE
+    assert stage.order[4:] == [f"{arm} timing {n}" for n in (0, 1) for arm in ("amp=bf16", "naive")]
+    first, branch, later, its_branch = stage.servers
+    assert first.started == [*(one[:-2] for one in ONCE), "naive timing"]
+    assert branch.started == its_branch.started == ["amp=bf16 timing"] and later.started == ["naive timing"]
+    assert {one.compiles for one in (branch, its_branch)} == {str(folder.cache_dir)}, "where it compiled"
+    states = str(replay_dir(folder.path / f"trials/{BASE}/p000-evidence-a0"))
+    asked = [(one.replay, one.iterations, one.cadence, one.counter_s, one.rare) for one in stage.told]
+    nothing = (None,) * 5
+    assert asked[:4] == [nothing, (states, *nothing[1:])] * 2
+    assert asked[4:] == [*[(None, 200, 4, 0.25, None)] * 2, *[(None, 200, 4, 0.25, (3,))] * 2]
+    draws = [one.server for one in stage.told]
+    assert draws[:4] == [None] * 4 and draws[4] == draws[5] != draws[6] == draws[7]
+    noted = said(folder, "arm", "kind", "round", "outcome", "reason", "final")
+    assert noted[:2] == [(BASE, kind, None, "ok", "", False) for kind in ("counting", "evidence")]
+    assert sorted(noted[4:]) == [(arm, "timing", n, "ok", "", False) for arm in (BASE, OTHER) for n in (0, 1)]
+    assert {file.name for file in folder.path.glob("trials/*/*/*")} == {"record.json"}, "the rest was removed"
+    assert act(rounds=2, region_s=2.0) and stage.order == [], "nothing is left to do"
 
 
-def test_a_trial_is_told_what_its_kind_needs(tmp_path: Path) -> None:
-    counts = [
-        record(arm, Kind.COUNTING, counters={"compile_s": s}) for arm, s in ((BASE, None), (OTHER, 0.5))
-    ]
-    shown = [record(BASE, Kind.EVIDENCE, iteration_ns=1e7, cadence=4), *counts]
-    toy = manifest(sweep={"measure": {"region_s": 2.0}})
-    run = bare(SimpleNamespace(folder=SweepFolder(tmp_path), manifest=toy), progress=progress(*shown))
-    run._reference, run._nodes, run._rare, run._idle = (BASE, None, {OTHER: (1, 2)}, None)
-    run._servers = SimpleNamespace(seed=17, starter_of=lambda place: place)
-    fast, sweep, place = toy.arm(OTHER), toy.sweep, ("p000", run.folder.cache_dir)
-    own = {"round": 5, "attempt": 4, "server": 17, "iterations": 200, "rare": (1, 2), "cadence": 4}
-    timing = sweep.trial_spec(fast, Kind.TIMING, *place, **own)
-    assert run._spec(fast, Kind.TIMING, 5) == (timing, {})
-    evidence = sweep.trial_spec(fast, Kind.EVIDENCE, *place, round=None, attempt=4, replicate=2)
-    assert run._spec(fast, Kind.EVIDENCE, None, 2) == (evidence, {})
-    own, theirs = (run._states(toy.arm(arm), tmp_path) for arm in (BASE, OTHER))
-    assert own == str(pack.replay_dir(tmp_path)) and theirs == str(pack.replay_dir(Path()))
-    kinds = (Kind.TIMING, Kind.EVIDENCE, Kind.COUNTING)
-    assert [run._starter_of(OTHER, kind) for kind in kinds] == [run.folder.cache_dir, None, None]
-    assert run._starter_of(BASE, Kind.TIMING) is None, "it compiles nothing"
-    run._device = Device("cuda")
-    assert run._starter_of(OTHER, Kind.TIMING) is None, "a process that forks must not use the driver"
+FAILED = {"outcome": Outcome.FAILED, "failure": Failure(type="ValueError", message="no room\nat all")}
+UNABLE = {"outcome": Outcome.UNSUPPORTED, "failure": Failure(type="Unsupported", message="no GPU")}
+MISTAKE = {"outcome": Outcome.FAILED, "failure": Failure(type="ConfigError", message="width=0")}
 
 
-PARTS = ("seeds", "results", "rest", "generation", "forget", "trainings", "courses")
-
-
-@pytest.mark.parametrize("timed_parity", [False, True])
-def test_a_pack_makes_what_is_needed_once_then_its_rounds_and_then_trainings_and_courses(
-    timed_parity: bool,
+@pytest.mark.parametrize(
+    ("kind", "result", "tries", "noted"),
+    [
+        (Kind.TIMING, FAILED, 2, ("failed", "ValueError: no room", False)),
+        (Kind.EVIDENCE, FAILED, 3, ("failed", "ValueError: no room", False)),
+        (Kind.EVIDENCE, UNABLE, 0, ("unsupported", "no GPU", False)),
+        (Kind.TIMING, MISTAKE, 1, ("failed", "ConfigError: width=0", True)),
+    ],
+    ids=["twice", "untimed", "unable", "a mistake"],
+)
+def test_an_arm_that_fails_is_noted_with_its_reason_and_given_up_until_it_is_to_be_tried_again(
+    act: Act, stage: Stage, kind: Kind, result: dict[str, Any], tries: int, noted: tuple
 ) -> None:
-    toy = manifest(packs=(planned_pack(OTHER, BASE),), sweep={"measure": {"timed_parity": timed_parity}})
-    counted = record(BASE, Kind.COUNTING)
-    run, done = bare(SimpleNamespace(folder=SweepFolder("x"), manifest=toy), _reference=BASE), list[Any]()
-    run.progress, left = progress(counted), iter([2, 0, None])
-    run._compiles = lambda arm: arm == OTHER
-    run._next = lambda tried: done.append(sorted(tried)) or next(left)
-    run.support = lambda arm, kind: done.append((arm.id, kind))
-    run._servers = SimpleNamespace(learn=lambda place: done.append(place))
-    run._feeder = SimpleNamespace(between_rounds=lambda: done.append("fed"))
-    for name in [
-        "share_imports",
-        "_seeds",
-        "_results",
-        "_rest",
-        "_generation",
-        "_forget",
-        "_trainings",
-        "_courses",
-    ]:
-        setattr(run, name, lambda *words, name=name: done.append((name, *words)))
-    run.run()
-    assert done == [
-        *((BASE, Kind.COUNTING), ("share_imports", Path()), (BASE, Kind.EVIDENCE)),
-        *((OTHER, Kind.COUNTING), (OTHER, Kind.EVIDENCE), run.folder.cache_dir, ("_seeds",), ("_results",)),
-        *([], ("_rest",), ("_generation", 2), ("_forget", 2), "fed"),
-        *([2], ("_rest",), ("_generation", 0), ("_forget", 0), "fed"),
-        *([0, 2], ("_trainings",), *([("_courses",)] if timed_parity else [])),
-    ]
+    stage.results = SHOWN | {("amp=bf16", kind): result}
+    folder = act(rounds=3)
+    rounds = [f"{arm} timing {n}" for n in range(3) for arm in ("amp=bf16", "naive")]
+    assert stage.order[4:] == [one for one in rounds if "naive" in one or int(one[-1]) < tries]
+    found = [one for one in said(folder, "outcome", "reason", "final") if one[0] != "ok"]
+    assert found == [noted] * (tries if kind is Kind.TIMING else 1)
+    stage.results = {}
+    act(result["outcome"].value, rounds=3)
+    once = [] if kind is Kind.TIMING else ["amp=bf16 evidence 0"]
+    assert stage.order == [*once, *(rounds if tries < 3 else [])], "rounds that lack it are repeated whole"
 
 
-@pytest.mark.parametrize("retry", [frozenset(), frozenset({Outcome.OOM})])
-def test_a_round_starts_each_arm_that_can_run_notes_what_ended_and_measures_the_others_alone(
-    built: Built, retry: frozenset[Outcome], monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_an_arm_that_does_not_fit_with_the_others_is_measured_alone_and_that_is_said(
+    act: Act, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done, spec = list[Any](), SimpleNamespace(arm=FAST)
-    trial = SimpleNamespace(folder=Path("trial"), spec=spec)
-
-    class Round(nullcontext):
-        rare, alone = {"a": (1,), "b": (2,)}, [(trial, "it does not fit")]
-
-        def __init__(self, memory: int, timeout_s: float, turn_s: float, began: float, file: Path) -> None:
-            super().__init__(self)
-            done.append((memory, timeout_s, turn_s, file))
-
-        def start(self, *words: Any) -> None:
-            done.append(words)
-
-        def run(self, rng: Any, ahead: Any) -> Any:
-            done.append((rng.random(), ahead))
-            yield trial, "record"
-
-    monkeypatch.setattr(pack, "Generation", Round)
-    run, measure = bare(built, retry=retry, advanced=False), built.manifest.sweep.measure
-    run._rare, run._device = {"a": (9,)}, Device(memory_bytes=7)
-    names = ("begin_round", "rest_ahead")
-    run._servers = SimpleNamespace(**{name: lambda name=name: done.append(name) for name in names})
-    run._starter_of, run._timing = lambda *words: words, lambda *words: words
-    run._stop_if_asked = run._renew_attempt = lambda *words: None
-    run._note, run._trial = (lambda *words, n=n: done.append((n, *words)) for n in ("note", "alone"))
-    run.progress = SimpleNamespace(
-        retired=lambda *words: {NAIVE.id: "bad"}, measured=lambda *words: (FAST.id, NAIVE.id)
+    monkeypatch.setattr(pack.environment, "device_facts", lambda: Device(memory_bytes=10 * 2**30))
+    stage.taken = dict.fromkeys(("naive", "amp=bf16"), 5 * 2**30)
+    act()
+    assert stage.order[4:] == ["amp=bf16 timing 0", "naive timing 0", "naive timing 0"]
+    assert capsys.readouterr().out == (
+        "naive: it takes 5.0 GiB, and the others leave 4.0; it is measured by itself\n"
     )
-    run._generation(1)
-    draw = random.Random(layout.draw("p000", 1, 4, measure.seed)).random()
-    assert done == [
-        *("begin_round", (7, measure.timeout_s, measure.turn_s, pack.at_work(built.folder, "p000"))),
-        *(((arm.id, 1), (arm.id, Kind.TIMING)) for arm in ((FAST, NAIVE) if retry else (FAST,))),
-        (draw, run._servers),
-        *(("note", StoredTrial(Path("trial"), "record")), "rest_ahead", ("alone", FAST, Kind.TIMING, 1)),
+
+
+def test_a_disturbed_round_is_measured_again_as_another_attempt_and_no_more_often_than_asked(
+    act: Act, stage: Stage
+) -> None:
+    stage.results = SHOWN | {("naive", Kind.TIMING): {"disturbed": ("other load",)}}
+    act(rounds=2, repeats=1)
+    timed = [(one.arm.label, one.round, one.attempt) for one in stage.told if one.kind is Kind.TIMING]
+    assert timed == [(arm, n, a) for n, a in ((0, 0), (1, 0), (0, 1)) for arm in ("amp=bf16", "naive")]
+
+
+def test_after_its_rounds_a_pack_trains_to_the_target_and_asks_for_the_numbers_that_rounds_ended_at(
+    act: Act, stage: Stage, tmp_path: Path
+) -> None:
+    """Before them are the paired seeds of a level that draws at random, and what the user keeps."""
+    stage.results = {(arm, Kind.TIMING): {"reached": 40} for arm in ("naive", "amp=bf16")}
+    keep, target = Keep(folder=str(tmp_path / "kept"), iterations=3), {"target": 1.0, "target_seeds": 3}
+    act(parity=Parity.STOCHASTIC, seeds=3, keep=keep, timed_parity=True, **target)
+    arms = ("naive", "amp=bf16")
+    seeds = [f"{arm} evidence {seed}" for seed in (1, 2) for arm in arms]
+    results = [f"{arm} result 0" for arm in arms]
+    assert stage.order[4:10] == [*seeds, *results]
+    rounds, after = stage.order[10:12], stage.order[12:]
+    assert rounds == [f"{arm} timing 0" for arm in reversed(arms)]
+    trained = [f"{arm} quality {seed}" for seed in range(3) for arm in arms]
+    assert after == [*trained, *(f"{arm} course 0" for arm in arms)]
+    kept = [(one.keep and Path(one.keep.folder).name, one.measure.timeout_s) for one in stage.told[8:10]]
+    assert kept == [
+        (f"{name}-{arm[:6]}", pack.RESULT_S) for name, arm in (("naive", BASE), ("amp=bf16", OTHER))
     ]
-    assert (run._rare, run.advanced) == ({"a": (9,), "b": (2,)}, True)
-    said = f"{FAST.label}: it does not fit; it is measured by itself\n"
-    assert capsys.readouterr().out == said
+    assert [one.numbers_at for one in stage.told[-2:]] == [(40,), (40,)]
+    assert {one.replay for one in stage.told[4:8]} == {None}, "only the first seed's states are replayed"
+
+
+def test_a_pack_that_is_interrupted_has_advanced_by_any_whole_round_and_any_trial_that_is_needed_once(
+    act: Act, stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep, target = Keep(folder=str(tmp_path / "kept"), iterations=3), {"target": 1.0, "target_seeds": 3}
+    stage.results = {(one.label, Kind.QUALITY): {"course": {10: {"last_loss": 0.5}}} for one in ARMS}
+    once, results, training = [(3, 75), (1, 75)], [(1, 75)] * 2, [(1, 75)] * 5
+    for patience, status in [(0, 79), *once, *results, (1, 79), (2, 75), *training, (1, 0)]:
+        stage.patience = patience
+        act(keep=keep, status=status, **target)
+        ended = f"SIGTERM: {BEFORE if status == pack.STUCK else AFTER}\n" if status else ""
+        assert capsys.readouterr().out == ended
 
 
 @pytest.mark.slow

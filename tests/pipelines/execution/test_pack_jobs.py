@@ -125,6 +125,9 @@ def test_a_pack_is_given_the_gpus_that_its_ranks_and_its_levels_use(
     asked = list(manifest.packs), cluster, FOUR_GPUS, (), Path("code")
     (job,) = pack_jobs.jobs_of(SweepFolder(tmp_path), manifest, *asked)
     assert (job.ranks, job.gpus) == (ranks, gpus)
+    cluster.arm_resources = [ArmResources(levels={"parallel": "replicas"}, gpus=3)]
+    (job,) = pack_jobs.jobs_of(SweepFolder(tmp_path), manifest, *asked)
+    assert job.ranks == (3 if level == "replicas" else ranks), "one for each of those that it asks for itself"
 
 
 def test_ranks_for_the_gpus_of_all_nodes_must_find_room_at_plan_time(command) -> None:

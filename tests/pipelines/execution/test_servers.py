@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from measured import prepared
 
 from perfsweep.pipelines.config.types import DesignConfig
-from perfsweep.pipelines.execution import launch, pack
+from perfsweep.pipelines.execution import pack
 from perfsweep.pipelines.execution.forks import ForkServer
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress_read import read_progress
-from perfsweep.pipelines.store.records import Kind, SweepFolder, TrialRecord
-from perfsweep.workloads.api import Device
+from perfsweep.pipelines.store.records import Kind, TrialRecord
 
 Rounds = Mapping[int, TrialRecord]
 
@@ -27,12 +26,9 @@ def measured(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("perfsweep.pipelines.execution.servers.ForkServer", ForkServer)
 
     def measure(**options: object) -> tuple[dict[str, dict[int, TrialRecord]], list[TrialRecord]]:
-        manifest = plan.make_plan(
-            command(DesignConfig("one_at_a_time"), workload="toys.addresses:Addresses", measure=options),
-            Device(),
+        folder, manifest = prepared(
+            command(DesignConfig("one_at_a_time"), workload="toys.addresses:Addresses", measure=options)
         )
-        folder = SweepFolder(tmp_path / "runs" / manifest.sweep.name)
-        launch.prepare(folder, manifest, "")
         assert pack.main([str(folder.path), manifest.packs[0].id]) == 0
         progress = read_progress(folder, manifest)
         rounds: dict[str, dict[int, TrialRecord]] = defaultdict(dict)

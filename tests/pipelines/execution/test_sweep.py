@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from measured import prepared
 from waiting import until
 
 from perfsweep.pipelines.analysis import collect, compare
@@ -24,7 +25,6 @@ from perfsweep.pipelines.config.types import (
 from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity.results import ParityVerdict
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.files import read_arrays
 from perfsweep.pipelines.store.progress_read import read_progress
@@ -77,9 +77,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
         sweep=SweepConfig(name="toy", designs=[DesignConfig("one_at_a_time", levels=LEVELS)]),
         runs=str(runs),
     )
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(runs / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     broken = launch.launch(folder, manifest, list(manifest.packs), command.cluster, Device())
     assert not broken
     trials = on_a_simulated_clock(collect.collect(folder, manifest))
@@ -170,9 +168,7 @@ def run_sweep() -> Run:
     """Plans and runs what is unfinished, as the command does."""
 
     def run(command: SweepCommand) -> tuple[SweepFolder, Manifest]:
-        manifest = plan.make_plan(command, Device())
-        folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-        launch.prepare(folder, manifest, "")
+        folder, manifest = prepared(command)
         progress = read_progress(folder, manifest)
         packs = [
             p for p in manifest.packs if progress.unfinished_rounds(p, frozenset(map(Outcome, command.retry)))
@@ -235,9 +231,7 @@ def test_resume_repeats_an_unfinished_round_whole_and_nothing_else(
 
 def begun(command: SweepCommand, label: str) -> tuple[PackRun, Arm]:
     """The only pack of a sweep, and one of its arms."""
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     return PackRun(folder, manifest, manifest.packs[0]), next(a for a in manifest.arms if a.label == label)
 
 

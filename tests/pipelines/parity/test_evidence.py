@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from measured import prepared
 from planned_sweeps import arm, effect, manifest, pack, record
 
 from perfsweep.pipelines.analysis import collect, compare
@@ -18,18 +19,16 @@ from perfsweep.pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
-from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity.evidence import NO_CHOICE, Agreement, comparable, replayed
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Asked
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.progress import Progress, StoredTrial
-from perfsweep.pipelines.store.records import IDEAL_LOADER, Effect, Kind, Outcome, SweepFolder
+from perfsweep.pipelines.store.records import IDEAL_LOADER, Effect, Kind, Outcome
 from perfsweep.pipelines.store.schema import Declared, DeclaredLevel
 from perfsweep.pipelines.store.trial_schema import REPEAT
-from perfsweep.workloads.api import REPLAYED, Check, Comparator, Device, Evidence, Parity
+from perfsweep.workloads.api import REPLAYED, Check, Comparator, Evidence, Parity
 from perfsweep.workloads.errors import RecordError
 
 
@@ -51,9 +50,7 @@ def measured(workload: str, runs: Path) -> dict[str, tuple[EffectResult, int]]:
         sweep=SweepConfig(name="dice", designs=[DesignConfig("one_at_a_time")]),
         runs=str(runs),
     )
-    planned = plan.make_plan(command, Device())
-    folder = SweepFolder(Path(command.runs) / planned.sweep.name)
-    launch.prepare(folder, planned, "")
+    folder, planned = prepared(command)
     PackRun(folder, planned, planned.packs[0]).run()
     effects = compare.compare(folder, planned, collect.collect(folder, planned)).effects
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured import prepared
 from planned_sweeps import manifest, pack, record
 
 from perfsweep.pipelines.analysis import collect, compare
@@ -19,14 +20,12 @@ from perfsweep.pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
-from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity.results import ParityVerdict
 from perfsweep.pipelines.parity.timed import Allowed, Asked, TimedNumbers, TimedParity
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.progress import StoredTrial
-from perfsweep.pipelines.store.records import Kind, Outcome, SweepFolder, TrialRecord
-from perfsweep.workloads.api import Check, Comparator, Device, Parity
+from perfsweep.pipelines.store.records import Kind, Outcome, TrialRecord
+from perfsweep.workloads.api import Check, Comparator, Parity
 
 ARMS = {"honest": ["yes"], "stale": ["yes"], "timed_half": ["stack", "prepared"]}
 
@@ -41,9 +40,7 @@ def compared(runs: Path) -> Comparison:
         sweep=SweepConfig(name="cheats", designs=[DesignConfig("one_at_a_time", levels=ARMS)]),
         runs=str(runs),
     )
-    planned = plan.make_plan(command, Device())
-    folder = SweepFolder(runs / planned.sweep.name)
-    launch.prepare(folder, planned, "")
+    folder, planned = prepared(command)
     PackRun(folder, planned, planned.packs[0]).run()
     return compare.compare(folder, planned, collect.collect(folder, planned))
 

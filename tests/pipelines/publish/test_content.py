@@ -124,7 +124,10 @@ def arrays(count: int, **own: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (arrays(3, device_ns=2), "here has 2 entries of device_ns for 3 iterations"),
+        *(
+            (arrays(3, **{name: 2}), f"here has 2 entries of {name} for 3 iterations")
+            for name in ("device_ns", "start_ns", "host_forward", "device_forward")
+        ),
         (arrays(3, log_loss=1, log_rate=2), "here has logged metrics of different lengths"),
         ({"start_ns": np.zeros(1)}, "here lacks epoch_ns, wall_ns"),
     ],
@@ -275,6 +278,7 @@ def test_the_run_of_an_arms_profiles_has_their_facts_their_tables_and_their_page
     assert (segment.count, segment.numbers) == (1, False)
     (row,) = segment.rows()
     assert (sorted(row), len(row["torch"].data)) == (["torch", "torch-page"], 200)
+    assert row["torch-page"].html == (folder / "tree.html").read_text(), "as it is, without W&B's style"
     assert row["torch"].columns == ["name", "where", "self_ns", "device_ns", "calls", "flops", "bytes"]
     assert row["torch"].data[7] == ["op7", "", 75.0, 0.0, 7.0, None, None]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from loopback import Loopback
 from recorded import Built, build
+from typed import ended
 from written import found_in
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.publish import dashboard
 from perfsweep.pipelines.publish.dashboard import Identity, save_view, specification, view_of, workspace
 from perfsweep.pipelines.publish.server import Account
@@ -103,9 +103,7 @@ def test_many_effects_have_several_charts_and_jobs_a_discarded_one(manifest: Man
 
 
 def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["dashboard", *arguments])
-    return int(str(ended.value.code))
+    return ended("dashboard", *arguments)
 
 
 def test_the_command_writes_a_file_without_a_server(

@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 from loopback import Loopback
 from loopback.server import KEY
+from measured import prepared
 from published_rows import concluded
 from waiting import until
 
 from perfsweep.pipelines.config.types import DesignConfig, TrackingConfig
-from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.publish.publishing import publish
 from perfsweep.pipelines.store.records import SweepFolder, read_record
-from perfsweep.workloads.api import Device
 
 pytestmark = pytest.mark.slow
 
@@ -84,10 +82,7 @@ def folder(command, backend: Loopback) -> SweepFolder:
     tracking = TrackingConfig(mode="online", entity="team", share=1.0, patience_s=10.0, uploads=1)
     measure = {"rounds": ROUNDS, "iterations": 30}
     toy = command(DesignConfig("one_at_a_time", toggles=["work"]), tracking=tracking, measure=measure)
-    manifest = plan.make_plan(toy, Device())
-    made = SweepFolder(Path(toy.runs) / manifest.sweep.name)
-    launch.prepare(made, manifest, "")
-    return made
+    return prepared(toy)[0]
 
 
 def fed(backend: Loopback) -> bool:

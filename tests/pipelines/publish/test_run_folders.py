@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded import FAST, IDENTITY, NAIVE, TIMED, Built, arrays_of, publish_here, snapshot, timed_rows
+from typed import ended
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.config.tracking import own_environment
 from perfsweep.pipelines.publish import run_folders
 from perfsweep.pipelines.publish.publishing import publish
@@ -192,9 +192,7 @@ def test_a_folder_without_a_manifest_is_the_users_mistake(
 ) -> None:
     with pytest.raises(RecordError):
         publish(SweepFolder(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        main(["publish", str(tmp_path)])
-    assert ended.value.code == 2
+    assert ended("publish", str(tmp_path)) == 2
     assert "manifest.jsonl" in capsys.readouterr().err
 
 

@@ -324,3 +324,33 @@ def test_lost_and_doubled_rows_show_by_their_indices(lines: int, indices: list[i
     handle = SimpleNamespace(scan_history=lambda keys, use_cache: iter(history))
     run = dataclasses.replace(there(lines, digest=wanted.digest()), handle=handle)
     assert worker._is_whole(wanted, run) is whole
+
+
+@pytest.mark.parametrize(
+    ("has_files", "media", "logged", "whole"),
+    [
+        (False, False, [], True),
+        (True, False, ["history"], True),
+        (True, False, ["run-r-torch"], False),
+        (False, True, ["run-r-torch"], True),
+        (False, True, ["run-s-torch"], False),
+        (True, True, ["history"], False),
+        (True, True, ["run-r-torch"], False),
+        (True, True, ["history", "run-r-torch"], True),
+        (True, False, ["history of before"], False),
+    ],
+)
+def test_a_run_is_whole_with_its_files_and_what_the_server_makes_of_each_table(
+    has_files: bool, media: bool, logged: list[str], whole: bool
+) -> None:
+    segment = Segment("s0", 1, lambda: iter([{"profiles": 1}]), numbers=not media)
+    wanted = dataclasses.replace(content(1), segments=(segment,))
+    wanted = dataclasses.replace(wanted, files=(("a", Path("a")),) if has_files else ())
+    names = {"history": f"{wanted.artifact_type}-r", "history of before": f"{wanted.artifact_type}-r"}
+    artifacts = [
+        SimpleNamespace(name=f"{names.get(one, one)}:v0", metadata={"segments": ["s0"] * (one == "history")})
+        for one in logged
+    ]
+    handle = SimpleNamespace(logged_artifacts=lambda: iter(artifacts))
+    run = dataclasses.replace(there(1, digest=wanted.digest()), name="r", handle=handle)
+    assert worker._is_whole(wanted, run) is whole

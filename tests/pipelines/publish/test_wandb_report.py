@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from loopback import Loopback
 from recorded import Built
+from typed import ended
 from written import found_in
 
-from perfsweep.pipelines.cli import main
 from perfsweep.pipelines.publish.dashboard import specification
 from perfsweep.pipelines.publish.wandb_report import document_of, report
 
@@ -57,9 +57,7 @@ def published(backend: Loopback) -> Loopback:
 
 
 def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["dashboard", *arguments, "--report"])
-    return int(str(ended.value.code))
+    return ended("dashboard", *arguments, "--report")
 
 
 def blocks(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:

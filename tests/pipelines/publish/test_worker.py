@@ -9,7 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,3 +137,20 @@ def test_who_asked_hears_that_another_publisher_is_waited_for(
     with run_lock(built.folder, RUN_ID):
         (_, waiting, answer), _ = served(KEY)
     assert (waiting, answer["run"]["note"]) == ({WAITING: True}, BUSY)
+
+
+def test_runs_that_are_sent_go_to_the_server_that_is_named(
+    built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[Any]()
+
+    def publisher(runs: SweepRuns, server: str | None, alone: bool) -> Any:
+        asked.append((server, alone))
+        return nullcontext(SimpleNamespace())
+
+    monkeypatch.setattr(worker, "publisher", publisher)
+    monkeypatch.setattr(worker, "answers", io.StringIO)
+    for where in (["offline"], ["online", "http://there"]):
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        assert worker.main([str(built.folder.path), *where]) == 0
+    assert asked == [(None, True), ("http://there", True)]

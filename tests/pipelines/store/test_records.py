@@ -49,6 +49,12 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
         folder.read_manifest()
     with pytest.raises(RecordError, match=f"{missing}; start the sweep again, which writes its plan again"):
         opened(str(tmp_path))
+    folder.manifest_file.write_bytes(b"".join(lines))
+    rows = [values for _, values in files.read_json_lines(folder.manifest_file)]
+    rows[0]["schema_version"] = 99
+    folder.manifest_file.write_bytes(b"".join(map(files.json_line, rows)))
+    with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99, and this perfsweep reads"):
+        folder.read_manifest()
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from measured import prepared
 
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand, SweepConfig
-from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
-from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import Kind, SweepFolder
+from perfsweep.pipelines.store.records import Kind
 from perfsweep.pipelines.trial.machine.environment import can_compile
 from perfsweep.pipelines.trial.scratch import VARIABLES, compile_cache, link_files
 from perfsweep.workloads.api import Device
@@ -107,9 +106,7 @@ def test_a_compiled_arm_is_counted_cold_and_timed_warm_where_its_cache_is_on_dis
         ),
         runs=str(tmp_path),
     )
-    manifest = plan.make_plan(command, Device(compiler=True))
-    folder = SweepFolder(tmp_path / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command, Device(compiler=True))
     run = PackRun(folder, manifest, manifest.packs[0])
     compiled = {arm.levels["compile_cache"]: arm for arm in manifest.arms if arm.levels["compile"] != "off"}
     cold, shared = compiled["cold"], compiled["shared"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from measured import prepared
 from torch import nn
 
 from perfsweep.pipelines.config.types import (
@@ -17,15 +18,13 @@ from perfsweep.pipelines.config.types import (
     SweepCommand,
     SweepConfig,
 )
-from perfsweep.pipelines.execution import launch
 from perfsweep.pipelines.execution.pack import PackRun
 from perfsweep.pipelines.parity import deviations, evidence
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.plan import plan
-from perfsweep.pipelines.store.records import Kind, SweepFolder, read_evidence
+from perfsweep.pipelines.store.records import Kind, read_evidence
 from perfsweep.pipelines.trial import untimed
-from perfsweep.workloads.api import REPLAY, Device, Evidence, Parity, Replayable
+from perfsweep.workloads.api import REPLAY, Evidence, Parity, Replayable
 
 ITERATIONS = 8
 
@@ -161,9 +160,7 @@ def test_evidence_trials_of_a_sweep_replay_the_references_iterations(tmp_path: P
         ),
         runs=str(tmp_path),
     )
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(tmp_path / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     run = PackRun(folder, manifest, manifest.packs[0])
     for arm in sorted(manifest.arms, key=lambda arm: arm.label != "baseline"):
         run.support(arm, Kind.EVIDENCE)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from bench import Bench
 from budget import of_its_machine
+from measured import prepared
 from waiting import until
 
 from perfsweep.pipelines.config.types import (
@@ -24,7 +25,6 @@ from perfsweep.pipelines.config.types import (
     SweepConfig,
 )
 from perfsweep.pipelines.execution import launch
-from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.store.records import Manifest, SweepFolder
 from perfsweep.slurm.executor import SlurmExecutor
 from perfsweep.slurm.jobs import JobState
@@ -47,9 +47,7 @@ def large(bench: Bench) -> tuple[SweepFolder, Manifest, ClusterConfig]:
         ),
         runs=str(bench.folder / "runs"),
     )
-    manifest = plan.make_plan(command, Device())
-    folder = SweepFolder(Path(command.runs) / manifest.sweep.name)
-    launch.prepare(folder, manifest, "")
+    folder, manifest = prepared(command)
     return folder, manifest, cluster
 
 
