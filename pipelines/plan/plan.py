@@ -12,26 +12,17 @@ from typing import Any
 from perfsweep.pipelines.config import validation
 from perfsweep.pipelines.config.types import DesignConfig, MeasureConfig, SweepCommand
 from perfsweep.pipelines.plan import designs
+from perfsweep.pipelines.plan.added_arms import added_effect, ideal_arm, placebo
 from perfsweep.pipelines.plan.arms import Space
-from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect, refusal
+from perfsweep.pipelines.plan.designs import Assignment, Design, PlannedEffect
 from perfsweep.pipelines.plan.foreseen import refuse_target
 from perfsweep.pipelines.plan.packs import packs_of, refuse_placement
 from perfsweep.pipelines.plan.provided import Cast, find_provided
-from perfsweep.pipelines.store.records import (
-    IDEAL_LOADER,
-    PLACEBO,
-    Arm,
-    Effect,
-    Keep,
-    Manifest,
-    Pack,
-    Refused,
-    Sweep,
-)
+from perfsweep.pipelines.store.records import Arm, Effect, Keep, Manifest, Pack, Refused, Sweep
 from perfsweep.pipelines.store.schema import declare
 from perfsweep.pipelines.trial.identity import arm_id, code_digest
 from perfsweep.workloads import registry
-from perfsweep.workloads.api import Declaration, Device, Toggle, Workload
+from perfsweep.workloads.api import Declaration, Device, Workload
 from perfsweep.workloads.errors import ConfigError
 
 
@@ -66,12 +57,12 @@ def make_plan(command: SweepCommand, device: Device) -> Manifest:
     unique = {effect.id: effect for effect in (identified(effect, arms.of) for effect in planned)}
     always = list(dict.fromkeys(named.values()))
     base = arms.by_id[always[0]]
-    placebos = [arms.add(_placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
-    effects = (*unique.values(), *(_added_effect(copy, base) for copy in placebos))
+    placebos = [arms.add(placebo(base, number)) for number in range(1, command.measure.placebo + 1)]
+    effects = (*unique.values(), *(added_effect(copy, base) for copy in placebos))
     if command.measure.stall:
-        ideal = _ideal_arm(cls, base, name, config, code)
+        ideal = ideal_arm(cls, base, name, config, code)
         if isinstance(ideal, Arm):
-            effects += (_added_effect(arms.add(ideal), base),)
+            effects += (added_effect(arms.add(ideal), base),)
         else:
             refused.append(ideal)
     always += [copy.id for copy in placebos]
@@ -310,44 +301,3 @@ def identified(effect: PlannedEffect, arm_for: Callable[[Assignment], Any]) -> E
         also=effect.also,
         contrast=contrast,
     )
-
-
-def _ideal_arm(cls: type[Declaration], base: Arm, workload: str, config: Any, code: str) -> Arm | Refused:
-    """Make the arm, or say why the workload has none."""
-    toggle = _loader_toggle(cls)
-    if toggle is None:
-        return refusal(
-            IDEAL_LOADER, "", "", f"measure.stall: {cls.__name__} has no loader whose batches could be kept"
-        )
-    value = toggle.levels[1].value
-    if base.version or base.levels.get(toggle.name) == value:
-        why = "cannot go with versions of the code" if base.version else f"the baseline has {value} batches"
-        return refusal(IDEAL_LOADER, toggle.name, value, f"measure.stall: {why}")
-    levels = {**base.levels, toggle.name: value}
-    own = f"{toggle.name}={value}"
-    beside = [] if base.label == "baseline" else [base.label]
-    return Arm(id=arm_id(workload, config, levels, code), label=",".join([*beside, own]), levels=levels)
-
-
-def _loader_toggle(cls: type[Declaration]) -> Toggle | None:
-    """The toggle with an ideal loader; one of the workload comes before an optional one of the same name."""
-    own = {toggle.name for toggle in cls.toggles}
-    every = (*cls.toggles, *(toggle for toggle in cls.on_request if toggle.name not in own))
-    return next((toggle for toggle in every if toggle.ideal_loader), None)
-
-
-def _placebo(reference: Arm, number: int) -> Arm:
-    """The baseline once more, with junk in its memory, as an arm of its own."""
-    identity = hashlib.sha256(f"{reference.id} placebo {number}".encode()).hexdigest()[:16]
-    return dataclasses.replace(reference, id=identity, label=f"placebo {number}", placebo=number)
-
-
-def _added_effect(arm: Arm, base: Arm) -> Effect:
-    """The effect of an added arm: of a placebo its number, else of the level that its base has not."""
-    design, toggle, level = PLACEBO, PLACEBO, str(arm.placebo)
-    if not arm.placebo:
-        design = IDEAL_LOADER
-        toggle, level = next((n, str(v)) for n, v in arm.levels.items() if base.levels.get(n) != v)
-    pairs = ((arm.id, base.id),)
-    identity = hashlib.sha256(json.dumps([design, pairs]).encode()).hexdigest()[:12]
-    return Effect(id=identity, design=design, toggle=toggle, level=level, pairs=pairs)

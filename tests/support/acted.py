@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.execution.interruption import Interrupted
-
+from perfsweep.pipelines.execution.spawn import Interrupted
 from perfsweep.pipelines.store.records import Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
 
@@ -150,6 +149,6 @@ def without_processes(monkeypatch: Any, stage: Stage) -> Stage:
     module = "perfsweep.pipelines.execution"
     monkeypatch.setattr(f"{module}.servers.ForkServer", stage.server)
     monkeypatch.setattr(f"{module}.servers.wait", lambda children, timeout_s: None)
-    monkeypatch.setattr(f"{module}.interruption.listen", lambda: None)
+    monkeypatch.setattr(f"{module}.pack.listen_for_signals", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return stage

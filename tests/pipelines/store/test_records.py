@@ -52,7 +52,7 @@ def test_a_manifest_reads_back_as_it_was_written(tmp_path: Path, command) -> Non
     folder.manifest_file.write_bytes(b"".join(lines))
     rows = [values for _, values in files.read_json_lines(folder.manifest_file)]
     rows[0]["schema_version"] = 99
-    folder.manifest_file.write_bytes(b"".join(map(files.json_line, rows)))
+    folder.manifest_file.write_bytes(b"".join(map(checksums.json_line, rows)))
     with pytest.raises(RecordError, match=r"manifest\.jsonl has schema version 99, and this perfsweep reads"):
         folder.read_manifest()
 
