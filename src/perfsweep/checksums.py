@@ -9,7 +9,7 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 FIELD = "crc32"
 
@@ -38,11 +38,19 @@ def unsealed(values: dict[str, Any]) -> dict[str, Any]:
 
 def append_line(file: Path, values: dict[str, Any]) -> None:
     """Append one JSON line in a single write, so that concurrent writers do not mix."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab+") as out:
+    with _opened(file) as out:
         # A writer that was killed, or met a full disk, left half a line, to which ours must not be glued.
         half = out.tell() and (out.seek(-1, os.SEEK_END), out.read(1))[1] != b"\n"
         out.write(b"\n" * bool(half) + json_line(values))
+
+
+def _opened(file: Path) -> BinaryIO:
+    """Looks at no folder unless it is missing: a shared disk answers slowly."""
+    try:
+        return file.open("ab+")
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("ab+")
 
 
 def json_line(values: dict[str, Any]) -> bytes:

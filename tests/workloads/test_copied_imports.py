@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from own_workload import own_workload
+from workload_text import own_workload
 
 from perfsweep.pipelines.store import code_snapshot
 from perfsweep.workloads import native, registry, snapshot

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from own_workload import own_workload
+from workload_text import own_workload
 
 from perfsweep.workloads import registry
 from perfsweep.workloads.digits.workload import Digits
