@@ -77,15 +77,16 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its parent dies, and all that it has started, such as W&B's client.
+    """End this process when its parent dies, though it is stopped, and have what it has started see that.
 
-    Also where they are stopped, as in a suspended job: what is stopped cannot see that its parent has gone.
+    W&B's client looks for its parent from time to time and removes its socket, which one that is stopped or
+    killed cannot: a suspended job stops it.
     """
     parent = os.getppid()
 
     def look(*_: object) -> None:
         if os.getppid() != parent:
-            end_family()
+            _signal_all(descendants([os.getpid()]), signal.SIGCONT)
             os._exit(1)
 
     signal.signal(signal.SIGCONT, look)
@@ -140,9 +141,13 @@ def descendants(pids: Iterable[int]) -> list[int]:
 
 def kill_all(pids: Iterable[int]) -> None:
     """Kill processes, of which some may have ended."""
+    _signal_all(pids, signal.SIGKILL)
+
+
+def _signal_all(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
 
 
 def end_family() -> None:

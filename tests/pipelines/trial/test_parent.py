@@ -112,25 +112,35 @@ def test_the_heap_ends_elsewhere_with_every_seed() -> None:
     assert len(places) >= 2
 
 
+CLIENT = """
+import os, sys, time
+from pathlib import Path
+while os.getppid() == int(sys.argv[1]):
+    time.sleep(0.02)
+Path("cleared").touch()
+"""
 PUBLISHER = """
-import subprocess, time
+import os, subprocess, sys, time
 from perfsweep.pipelines.trial.parent import end_with_parent
 end_with_parent()
-client = subprocess.Popen(["sleep", "600"], start_new_session=True)
+words = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
+client = subprocess.Popen(words, start_new_session=True)
 print(client.pid, flush=True)
 time.sleep(600)
 """
 PACK = f"""
 import subprocess, sys, time
-publisher = subprocess.Popen([sys.executable, "-c", {PUBLISHER!r}], stdout=subprocess.PIPE)
+publisher = subprocess.Popen([sys.executable, "-c", {PUBLISHER!r}, {CLIENT!r}], stdout=subprocess.PIPE)
 print(publisher.pid, int(publisher.stdout.readline()), flush=True)
 time.sleep(600)
 """
 
 
-def test_a_client_of_another_session_ends_with_the_pack_though_a_suspended_job_has_stopped_it() -> None:
-    """W&B's client looks for its parent from time to time, which one that is stopped cannot."""
-    pack = subprocess.Popen([sys.executable, "-c", PACK], stdout=subprocess.PIPE)
+def test_a_client_of_another_session_ends_by_itself_with_the_pack_though_a_suspended_job_has_stopped_it(
+    tmp_path: Path,
+) -> None:
+    """W&B's client looks for its parent and clears up: one that is stopped or killed cannot."""
+    pack = subprocess.Popen([sys.executable, "-c", PACK], stdout=subprocess.PIPE, cwd=tmp_path)
     assert pack.stdout
     left = [int(word) for word in pack.stdout.readline().split()]
     try:
@@ -143,6 +153,7 @@ def test_a_client_of_another_session_ends_with_the_pack_though_a_suspended_job_h
         assert all(map(alive, left))
         pack.kill()
         until(lambda: not any(map(alive, left)), "the end of both")
+        assert (tmp_path / "cleared").exists()
     finally:
         pack.kill()
         pack.communicate()
