@@ -26,8 +26,8 @@ def ideal_arm(cls: type[Declaration], base: Arm, workload: str, config: Any, cod
         return refusal(IDEAL_LOADER, toggle.name, value, f"measure.stall: {why}")
     levels = {**base.levels, toggle.name: value}
     own = f"{toggle.name}={value}"
-    beside = [] if base.label == "baseline" else [base.label]
-    return Arm(id=arm_id(workload, config, levels, code), label=",".join([*beside, own]), levels=levels)
+    before = [] if base.label == "baseline" else [base.label]
+    return Arm(id=arm_id(workload, config, levels, code), label=",".join([*before, own]), levels=levels)
 
 
 def _loader_toggle(cls: type[Declaration]) -> Toggle | None:

@@ -371,8 +371,8 @@ def declare(cls: type[Declaration], config: Any, arms: Iterable[Arm]) -> Declare
     for arm in arms:
         for name, level in cls.levels_of(arm.levels).items():
             levels.setdefault(name, {})[str(level.value)] = _as_data(level)
-            if (beside := level.parity_with(config, arm.levels)) is not level.parity:
-                loosened.setdefault(arm.id, {})[name] = beside
+            if (looser := level.parity_with(config, arm.levels)) is not level.parity:
+                loosened.setdefault(arm.id, {})[name] = looser
     return Declared(
         unit=cls.unit,
         shape=cls.shape,

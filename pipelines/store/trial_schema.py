@@ -144,7 +144,7 @@ class TrialSpec:
         return self.measure.seed + max(0, self.replicate)
 
     @property
-    def beside(self) -> int:
+    def node_ranks(self) -> int:
         """Ranks on each node that the trial fills."""
         return self.ranks_per_node or self.world
 

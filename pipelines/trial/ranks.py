@@ -44,8 +44,10 @@ class Place:
     @classmethod
     def of(cls, spec: TrialSpec, rank: int) -> Place:
         """The place of a rank of a trial."""
-        node, local_rank = divmod(rank, spec.beside)
-        return cls(rank, spec.world, node, local_rank, min(spec.beside, spec.world - node * spec.beside))
+        node, local_rank = divmod(rank, spec.node_ranks)
+        return cls(
+            rank, spec.world, node, local_rank, min(spec.node_ranks, spec.world - node * spec.node_ranks)
+        )
 
 
 def join(device: Device, place: Place, folder: Path, meet: str | None = None) -> None:

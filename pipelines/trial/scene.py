@@ -68,8 +68,8 @@ class Scene:
         """Replaces the energy by a reason if other processes used energy at the same time."""
         if not (counted := found.get("energy")):
             return {}
-        beside = (spec.beside - 1) * spec.measure.threads
-        reason = energy.shared_by(before, after, counted["counters"], counted["source"], beside)
+        others = (spec.node_ranks - 1) * spec.measure.threads
+        reason = energy.shared_by(before, after, counted["counters"], counted["source"], others)
         return energy.shared(found["quantities"], reason) if reason else {}
 
     def _usage_fields(
@@ -130,7 +130,7 @@ def set_up(spec: TrialSpec, folder: Path, rank: int) -> Iterator[Scene]:
     cls, config = _planned_workload(spec)
     levels = cls.levels_of(spec.arm.levels)
     device = environment.device_facts()
-    _refuse_unsupported(levels, device, spec.world // spec.beside)
+    _refuse_unsupported(levels, device, spec.world // spec.node_ranks)
     if spec.kind is Kind.TIMING:
         layout.keep_junk(spec.arm.placebo)  # first: `shift_addresses` makes holes for the arm's memory
         layout.shift_addresses(_layout_seed(spec))

@@ -56,7 +56,7 @@ def shared_folder(cache_dir: Path, torch_version: str, device_name: str, code: s
 
 @contextmanager
 def compile_cache(
-    kind: Kind, shared: Path, own: Path, anew: bool = False, draw: int | None = None
+    kind: Kind, shared: Path, own: Path, fresh: bool = False, draw: int | None = None
 ) -> Iterator[None]:
     """Point torch.compile and Triton at a folder of this process, filled and kept as its kind of trial asks.
 
@@ -65,12 +65,12 @@ def compile_cache(
     if drawn := kind is Kind.TIMING and draw is not None:
         shared = shared.with_name(f"{shared.name}-draw-{draw}")  # next to it: others would link all draws
     own.mkdir(parents=True, exist_ok=True)
-    if kind is not Kind.COUNTING and not anew:
+    if kind is not Kind.COUNTING and not fresh:
         link_files(shared, own)
     try:
         with _variables(own):
             yield
-        if (drawn or kind in (Kind.COUNTING, Kind.EVIDENCE)) and not anew:
+        if (drawn or kind in (Kind.COUNTING, Kind.EVIDENCE)) and not fresh:
             link_files(own, shared)
     finally:
         shutil.rmtree(own, ignore_errors=True)

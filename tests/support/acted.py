@@ -17,7 +17,7 @@ from perfsweep.pipelines.execution.spawn import Interrupted
 from perfsweep.pipelines.store.records import Kind, Outcome, TrialRecord, TrialSpec, read_spec, write_record
 from perfsweep.pipelines.trial.parent import Ready, Reply, Turn
 
-NOBODY = 2**22
+NO_PROCESS = 2**22
 """The least number that no process of Linux can have."""
 
 
@@ -35,12 +35,12 @@ class Stage:
         self.taken: dict[str, int] = {}
         self.servers: list[Server] = []
         self.patience = math.inf
-        self.pids = itertools.count(NOBODY + 1)
+        self.pids = itertools.count(NO_PROCESS + 1)
 
     def server(
         self, modules: Sequence[str], env: Any = None, early: bool = False, shared: str = ""
     ) -> Server:
-        """Make a fork server; stands in the place of the class."""
+        """Make a fork server; replaces the class."""
         self.servers.append(Server(self, shared))
         return self.servers[-1]
 

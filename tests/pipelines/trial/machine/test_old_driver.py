@@ -58,7 +58,7 @@ def test_a_limit_of_memory_does_not_start_cuda_and_holds_when_it_starts(
     )
     monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
     measure = type("Measure", (), {"memory_bytes": 2**30})
-    spec = type("Spec", (), {"seed": 0, "world": 1, "beside": 1, "meet": None, "measure": measure})
+    spec = type("Spec", (), {"seed": 0, "world": 1, "node_ranks": 1, "meet": None, "measure": measure})
     scene._prepare_process(spec, Device("cuda", 2, "", 4 * 2**30), 0, tmp_path)  # type: ignore[arg-type]
     assert limits == []
     for call, _ in queued:
