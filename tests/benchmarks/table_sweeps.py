@@ -5,7 +5,11 @@
 Each sweep is ``perfsweep sweep workload=W sweep=placebo``: copies of the reference that only keep junk in
 memory, so that every effect is none. Prints how many intervals miss zero, how many sweeps call anything, how
 far an arm's effect moves between sweeps against its own standard error, and what trials had in common. With
-``--tuned passes=merged`` each sweep carries that level too, whose effect must come out equal in all.
+``--levels passes=merged`` each sweep has those levels too, whose effects must come out equal in all. Where
+levels are per cent of work that is planted, intervals are counted that hold it (PYTHONPATH=tests/support):
+
+    python tests/benchmarks/table_sweeps.py peers.workload:Peer --levels plant=1,2,5,50 --sweeps 20
+
 Finished sweeps in the folder are read again and not measured again.
 """
 
@@ -56,7 +60,7 @@ class Sweeps:
     low: np.ndarray
     high: np.ndarray
     called: np.ndarray
-    tuned: tuple[np.ndarray, np.ndarray] | None
+    levels: pl.DataFrame
     faults: tuple[float, float]
     servers: float
 
@@ -77,20 +81,10 @@ class Sweeps:
         means = self.log_ratios.mean(axis=1)
         return float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))
 
-    @property
-    def chi2(self) -> float:
-        """Chi square of a tuned arm over its degrees of freedom: about one where sweeps agree."""
-        if self.tuned is None:
-            return math.nan
-        effects, errors = self.tuned
-        weights = 1 / errors**2
-        mean = float(np.sum(weights * effects) / np.sum(weights))
-        return float(np.sum(weights * (effects - mean) ** 2) / (len(effects) - 1))
-
 
 def measure(workload: str, number: int, runs: Path, options: list[str]) -> Path:
     """Run one sweep, or finish it; return its folder."""
-    name = f"trust-{workload}-{number}"
+    name = f"trust-{workload.replace(':', '-')}-{number}"
     command = [
         sys.executable,
         "-m",
@@ -124,18 +118,29 @@ def collect(folders: list[Path]) -> Sweeps:
         np.array([[math.log(low) for low in table["low"]] for table in effects]),
         np.array([[math.log(high) for high in table["high"]] for table in effects]),
         np.array([[verdict in CALLED for verdict in table["verdict"]] for table in effects]),
-        _tuned(others),
+        others,
         (float(np.median(faults)), float(np.quantile(faults, 0.95))),
         timing["server"].n_unique() / len(folders),
     )
 
 
-def _tuned(effects: pl.DataFrame) -> tuple[np.ndarray, np.ndarray] | None:
-    """Log ratios of the level that each sweep carries beside its placebos, with their errors."""
-    if not effects.height:
-        return None
-    low, high = effects["low"].log().to_numpy(), effects["high"].log().to_numpy()
-    return effects["ratio"].log().to_numpy(), (high - low) / (2 * QUANTILE)
+def level_row(level: str, effects: pl.DataFrame) -> str:
+    """One level's effect in all sweeps, whose chi square is near its degrees of freedom if they agree."""
+    effects = effects.filter(pl.col("level") == level)
+    logs = effects.select(pl.col("ratio", "low", "high").log()).to_numpy()
+    errors = (logs[:, 2] - logs[:, 1]) / (2 * QUANTILE)
+    mean = float(np.average(logs[:, 0], weights=1 / errors**2))
+    chi2 = float(np.sum(((logs[:, 0] - mean) / errors) ** 2)) / max(1, len(logs) - 1)
+    called = {verdict: effects.filter(pl.col("verdict") == verdict).height for verdict in CALLED}
+    held = ""
+    if level.isdecimal():
+        planted = math.log1p(int(level) / 100)
+        held = f"{int(((logs[:, 1] <= planted) & (planted <= logs[:, 2])).sum())} of {len(logs)}"
+    low, high = np.exp(logs[:, 0].min()), np.exp(logs[:, 0].max())
+    return (
+        f"| {level} | {called['slower']}, {called['faster']} of {len(logs)} |"
+        f" {math.exp(mean):.4f} ({low:.4f} .. {high:.4f}) | {chi2:.2f} | {held} |"
+    )
 
 
 def row(workload: str, found: Sweeps) -> str:
@@ -147,7 +152,7 @@ def row(workload: str, found: Sweeps) -> str:
         f"| {workload} | {sweeps} x {placebos} | {missing} of {sweeps * placebos} |"
         f" {int(found.called.any(axis=1).sum())} of {sweeps} | {found.spread:.2f} |"
         f" {found.mean[0]:+.1%} ({2 * found.mean[1]:.1%}) | {width:.1%} |"
-        f" {found.servers:.0f} | {found.faults[0]:.0f}, {found.faults[1]:.0f} | {found.chi2:.2f} |"
+        f" {found.servers:.0f} | {found.faults[0]:.0f}, {found.faults[1]:.0f} |"
     )
 
 
@@ -157,19 +162,27 @@ def main() -> None:
     parser.add_argument("workloads", nargs="+")
     parser.add_argument("--sweeps", type=int, default=10)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--tuned", default="", help="a level that every sweep carries too: passes=merged")
+    parser.add_argument(
+        "--levels", default="", help="that every sweep carries too: passes=merged, plant=1,2,5"
+    )
     arguments, options = parser.parse_known_args()
-    if arguments.tuned:
-        toggle, _, level = arguments.tuned.partition("=")
-        options.append(f"sweep.designs=[{{kind: one_at_a_time, levels: {{{toggle}: [{level}]}}}}]")
+    toggle, _, levels = arguments.levels.partition("=")
+    if levels:
+        options.append(f"sweep.designs=[{{kind: one_at_a_time, levels: {{{toggle}: [{levels}]}}}}]")
     print("| workload | sweeps x placebos | intervals that miss zero | sweeps that call one |", end="")
     print(" sd between sweeps / standard error | mean effect (two standard errors) |", end="")
-    print(" median half-width | servers |", end="")
-    print(f" faults an iteration: median, 95 % | chi2/df of {arguments.tuned or 'a tuned arm'} |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print(" median half-width | servers | faults an iteration: median, 95 % |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    found = {}
     for workload in arguments.workloads:
         folders = [measure(workload, n, arguments.runs, options) for n in range(arguments.sweeps)]
-        print(row(workload, collect(folders)), flush=True)
+        found[workload] = collect(folders)
+        print(row(workload, found[workload]), flush=True)
+    for workload in arguments.workloads if levels else ():
+        print(f"\n| {workload}, {toggle} | called slower, faster |", end="")
+        print(" ratio (least .. most) | chi2/df | intervals that hold it |")
+        print("|---|---|---|---|---|")
+        print(*(level_row(level, found[workload].levels) for level in levels.split(",")), sep="\n")
 
 
 if __name__ == "__main__":

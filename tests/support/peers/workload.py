@@ -10,6 +10,9 @@ from perfsweep.workloads.api import Check, Clock, Context, Evidence, Level, Leve
 BASE = -1
 """The level of the base, which does as much as an arm with nothing planted."""
 
+HALF_AS_MUCH_AGAIN = 50
+"""A plant that every tool finds: whether its figure is right is what is asked."""
+
 
 @dataclass
 class Config:
@@ -20,7 +23,14 @@ class Peer(Workload):
     """One step an iteration."""
 
     Config = Config
-    toggles = (Toggle("plant", tuple(map(Level, (BASE, *PLANTS))), "per cent of planted work", "peers"),)
+    toggles = (
+        Toggle(
+            "plant",
+            tuple(map(Level, (BASE, *PLANTS, HALF_AS_MUCH_AGAIN))),
+            "per cent of planted work",
+            "peers",
+        ),
+    )
     checks = (Check("product"),)
     unit = "step"
 
