@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from triton_targets import interpreted
 
 CODE = """
@@ -39,6 +40,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.workloads
 def test_interpreted_kernels_compute_what_the_operators_do() -> None:
     off = interpreted(CODE)
     assert len(off) == 6

@@ -67,6 +67,7 @@ def test_everything_that_is_documented_is_there(kept) -> None:
     assert len(answers) == len(scores) * 4 and set(answers[0]) == {"id", "model", "arm", "answer", "right"}
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("optimizer", ["fused", *longer("default")])
 def test_training_goes_on_where_it_was_kept(optimizer, start, run, kept) -> None:
     whole = run(start(QUICK, dtype="float64", **ADDED), 4)

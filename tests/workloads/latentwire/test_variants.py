@@ -52,6 +52,7 @@ ARMS: dict[str, tuple[dict, dict]] = {
 }
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("arm", ARMS)
 def test_two_steps_count_their_work_and_lead_where_they_led(start, run, arm: str) -> None:
     levels, config = ARMS[arm]

@@ -143,6 +143,7 @@ def test_the_ladder_is_climbed_once_and_remembered(set_up):
     assert first.counters()["probe_steps"] == second.counters()["probe_steps"] > 0
 
 
+@pytest.mark.workloads
 def test_rows_that_find_no_room_wait_and_get_their_turn(solve):
     """Lists of more than a hundred states share a budget of sixteen per row."""
     config = {"data": "wide", "size": 200, "queries": 4, "corruptions": 3, "modes": "head"}

@@ -133,6 +133,7 @@ def test_a_level_moves_its_witness_and_keeps_to_its_class(start: Start, levels: 
     assert before[witness] != after[witness]
 
 
+@pytest.mark.workloads
 def test_a_compiled_model_is_compiled_once_and_computes_the_same(
     start: Start, no_generated_code: None
 ) -> None:
@@ -153,6 +154,7 @@ def test_compiled_code_must_be_one_graph_where_a_training_says_so(
     assert asked == [whole]
 
 
+@pytest.mark.workloads
 def test_a_mean_over_pieces_would_be_rejected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """24 rows in pieces of 16 and 8: the mutant weighs both alike."""
     reference = start(steps=12).evidence()

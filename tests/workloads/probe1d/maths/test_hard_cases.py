@@ -55,6 +55,7 @@ def excess(hard, solve, write_problem):
     return judge
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize("arm", tiered([pytest.param(arm, id=arm) for arm in ARMS], ("float64", "native")))
 def test_every_pair_called_converged_is_within_two_millionths_of_its_minimum(excess, hard, arm):
     levels = ARMS[arm]
@@ -137,6 +138,7 @@ def called_converged(solve, write_problem):
     return judge
 
 
+@pytest.mark.workloads
 @pytest.mark.parametrize(
     "levels", [pytest.param(ARMS[name], id=name) for name in ("by rows", "by latent", "native")]
 )

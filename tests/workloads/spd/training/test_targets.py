@@ -103,6 +103,7 @@ def test_somebodys_network_says_its_vocabulary_itself(network: torch.nn.Module, 
     assert {value.dtype for value in target.parameters()} == {torch.float32}
 
 
+@pytest.mark.workloads
 def test_a_trained_language_model_has_learnt_its_corpus(
     monkeypatch: pytest.MonkeyPatch, cache_dir: Path
 ) -> None:
