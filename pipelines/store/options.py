@@ -114,7 +114,7 @@ class MeasureConfig:
     servers: int = option(
         5,
         "Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one"
-        " serves until the next is ready, and at least two share the rounds.",
+        " serves until the next is ready, and three share the rounds.",
         least=1,
         method=False,
     )
@@ -237,7 +237,7 @@ class MeasureConfig:
 
     @property
     def rounds_per_server(self) -> int:
-        """Rounds after which a pack's fork server is renewed; at least two servers take part where it can."""
+        """Rounds after which a pack's fork server is renewed; up to three servers take part however short rounds are."""
         return max(1, self.rounds // self.servers)
 
 

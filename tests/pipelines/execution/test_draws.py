@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfsweep.pipelines.config.types import MeasureConfig
 from perfsweep.pipelines.execution import servers
 from perfsweep.pipelines.execution.servers import Servers
 from perfsweep.pipelines.execution.spawn import Exec
@@ -75,9 +76,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
 
 
 def draws(
-    start: str = "fork", attempt: int = 0, adaptive: bool = False, rounds: int = 4, **options: Any
+    start: str = "fork",
+    attempt: int = 0,
+    adaptive: bool = False,
+    rounds: int = 4,
+    servers: int = 2,
+    **options: Any,
 ) -> Servers:
-    measure = SimpleNamespace(rounds_per_server=2, allocator="system", adaptive=adaptive, rounds=rounds)
+    precision = 0.01 if adaptive else None
+    measure = MeasureConfig(rounds=rounds, servers=servers, allocator="system", precision=precision)
     sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
     return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
 
@@ -113,15 +120,18 @@ def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_t
     assert ahead.env["PYTHONHASHSEED"] == str(pack.seed)
 
 
-def test_a_first_server_of_half_the_rounds_gives_way_to_one_that_still_imports_and_a_later_one_does_not(
-    made: list[Server],
+@pytest.mark.parametrize(
+    ("most", "used"), [(1, [0] * 6), (2, [0, 0, 0, 1, 1, 1]), (5, [0, 0, 1, 1, 2, 2, 2, 2])]
+)
+def test_three_servers_share_the_rounds_though_the_next_still_imports_and_later_ones_are_not_waited_for(
+    made: list[Server], most: int, used: list[int]
 ) -> None:
-    pack, used = draws(rounds=6), []
-    for _ in range(8):
+    pack, found = draws(rounds=6, servers=most), []
+    for _ in used:
         pack.begin_round()
         pack.import_ahead([7])
-        used.append(made.index(pack.starter))  # type: ignore[arg-type]
-    assert used == [0, 0, 0, 1, 1, 1, 1, 1]
+        found.append(made.index(pack.starter))  # type: ignore[arg-type]
+    assert found == used
 
 
 def test_trials_that_compile_come_from_one_branch_of_each_draw_that_has_compiled(made: list[Server]) -> None:
