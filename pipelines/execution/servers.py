@@ -20,7 +20,6 @@ from perfsweep.pipelines.trial import layout
 from perfsweep.workloads import registry
 from perfsweep.workloads.snapshot import VARIABLE
 
-
 SHARING = 3
 """How many servers share the planned rounds, however short these are."""
 
@@ -33,10 +32,10 @@ class Servers:
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
     before, where these leave a core, and takes over when that has served its rounds and it is ready itself.
-    The first two end after a third of the planned rounds each at the latest, so that three share them. Without
-    a core that is left, servers import between two rounds. Trials by exec are draws of their own. Trials of
-    versions of the code come from branches of the draw's server, one for each. Where interpreters start with
-    different variables, a draw is a server for each of them.
+    The first two end after a third of the planned rounds each at the latest, so that three share them.
+    Without a core that is left, servers import between two rounds. Trials by exec are draws of their own.
+    Trials of versions of the code come from branches of the draw's server, one for each. Where interpreters
+    start with different variables, a draw is a server for each of them.
 
     Attributes
     ----------

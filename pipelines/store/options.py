@@ -237,7 +237,7 @@ class MeasureConfig:
 
     @property
     def rounds_per_server(self) -> int:
-        """Rounds after which a pack's fork server is renewed; up to three servers take part however short rounds are."""
+        """Rounds after which a pack's fork server is renewed, if the next has imported or is waited for."""
         return max(1, self.rounds // self.servers)
 
 
