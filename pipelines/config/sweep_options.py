@@ -49,7 +49,7 @@ class MeasurePart(TypedDict, total=False):
     """Seed of every trial; the order of the arms within a round is drawn from it too."""
     servers: int
     """Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one
-    serves until the next is ready, and three share the rounds.
+    serves until the next is ready, and up to three share even the shortest rounds.
     """
     allocator: Literal["steady", "system"]
     """steady: glibc returns no memory to the OS, which it otherwise does at random; system: glibc's own

@@ -21,7 +21,7 @@ from perfsweep.workloads import registry
 from perfsweep.workloads.snapshot import VARIABLE
 
 SHARING = 3
-"""How many servers share the planned rounds, however short these are."""
+"""How many servers share the planned rounds, however short these are, unless `measure.servers` is less."""
 
 
 class Servers:
@@ -32,7 +32,7 @@ class Servers:
     The first server begins at once and hashes strings the same in every sweep: counting and evidence trials
     come from it, before the rounds. Each later one is a fresh draw. It imports during the rounds of the one
     before, where these leave a core, and takes over when that has served its rounds and it is ready itself.
-    The first two end after a third of the planned rounds each at the latest, so that three share them.
+    The first two end after a third and two thirds of the planned rounds at the latest, so that three share.
     Without a core that is left, servers import between two rounds. Trials by exec are draws of their own.
     Trials of versions of the code come from branches of the draw's server, one for each. Where interpreters
     start with different variables, a draw is a server for each of them.
@@ -103,11 +103,11 @@ class Servers:
 
     def begin_round(self) -> None:
         """Renew the draw where the present one has served its rounds, and the next is ready or is needed."""
-        # Two servers that differ have one degree of freedom, and an interval five times as wide as of many
-        # rounds. Where no core was left for the next one to import ahead, it begins now.
-        measure = self._sweep.measure
+        # Two servers that differ leave one degree of freedom, and an interval five times as wide as that of
+        # many rounds. Where no core was left for the next one to import ahead, it begins now.
+        measure, draws = self._sweep.measure, self._draws + 1
         sharing = min(SHARING, measure.servers)
-        must = self._draws < sharing - 1 and self._served >= measure.rounds // sharing
+        must = draws < sharing and self._begun >= draws * measure.rounds // sharing
         if self._served >= self._lasts and (must or self._ahead is None or self._ahead.imported()):
             self._draws, self._served = self._draws + 1, 0
             self._renew()

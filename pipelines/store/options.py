@@ -114,7 +114,7 @@ class MeasureConfig:
     servers: int = option(
         5,
         "Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one"
-        " serves until the next is ready, and three share the rounds.",
+        " serves until the next is ready, and up to three share even the shortest rounds.",
         least=1,
         method=False,
     )

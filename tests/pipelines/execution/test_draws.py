@@ -121,12 +121,13 @@ def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_t
 
 
 @pytest.mark.parametrize(
-    ("most", "used"), [(1, [0] * 6), (2, [0, 0, 0, 1, 1, 1]), (5, [0, 0, 1, 1, 2, 2, 2, 2])]
+    ("most", "rounds", "used"),
+    [(1, 6, [0] * 6), (2, 6, [0, 0, 0, 1, 1, 1]), (5, 6, [0, 0, 1, 1, 2, 2, 2, 2]), (5, 5, [0, 1, 1, 2, 2])],
 )
 def test_three_servers_share_the_rounds_though_the_next_still_imports_and_later_ones_are_not_waited_for(
-    made: list[Server], most: int, used: list[int]
+    made: list[Server], most: int, rounds: int, used: list[int]
 ) -> None:
-    pack, found = draws(rounds=6, servers=most), []
+    pack, found = draws(rounds=rounds, servers=most), []
     for _ in used:
         pack.begin_round()
         pack.import_ahead([7])
