@@ -18,6 +18,7 @@ from perfsweep.pipelines.analysis import baselines, collect
 from perfsweep.pipelines.analysis import compare as comparing
 from perfsweep.pipelines.analysis.combinations import Together
 from perfsweep.pipelines.analysis.effect_result import (
+    CROSSED,
     EffectResult,
     by_todo,
     counts,
@@ -287,7 +288,7 @@ def _together(
 ) -> Together:
     *steps, whole = chain
     baseline = whole.effect.pairs[0][1]
-    of_pair = {one.effect.pairs[0]: one for one in (*effects, *won)}
+    of_pair = {one.effect.pairs[0]: one for one in (*effects, *won) if one.effect.design not in CROSSED}
     parts = tuple(of_pair.get((step.effect.pairs[0][0], baseline)) for step in steps)
     return Together(folder, whole, tuple(steps), parts)
 

@@ -44,11 +44,12 @@ from perfsweep.pipelines.store.records import Manifest, Outcome, SweepFolder
 
 @dataclass(frozen=True)
 class Reference:
-    """The arm that all others of a sweep are compared with, and its time per unit in ns."""
+    """The arm that others are compared with, its time per unit in ns, and its rounds in all packs."""
 
     name: str
     ns_per_unit: float
     rounds: int
+    packs: int = 1
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ def compare(
         machine=machine_words(progress),
         noise=(*scatter_warning(judge), *disturbance(sound.trials)),
         fastest=fastest(effects, reference),
-        winners=tuple(winners(effects, reference)),
+        winners=tuple(winners(effects, reference, {arm.id: arm.levels for arm in manifest.arms})),
         parts=parts_of(manifest.sweep.parts, effects),
         workload=manifest.sweep.workload,
         options=judge.declared.options,
@@ -224,8 +225,9 @@ def _elsewhere(
 def _reference(manifest: Manifest, used: pl.DataFrame) -> Reference | None:
     """The first reference arm that has finished rounds."""
     for name, arm in manifest.sweep.references.items():
-        if times := used.filter(pl.col("arm") == arm)["ns_per_unit"].to_list():
-            return Reference(name, median(times), len(times))
+        mine = used.filter(pl.col("arm") == arm)
+        if times := mine["ns_per_unit"].to_list():
+            return Reference(name, median(times), len(times), mine["pack"].n_unique())
     return None
 
 

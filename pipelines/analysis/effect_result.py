@@ -24,7 +24,7 @@ from perfsweep.pipelines.statistics.verdicts import (
 )
 from perfsweep.pipelines.store.records import PLACEBO, Effect, Outcome
 from perfsweep.pipelines.units import amount, bounds_text, speed
-from perfsweep.workloads.api import Claim
+from perfsweep.workloads.api import Claim, LevelValue
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,9 @@ BETWEEN = " x "
 
 ALONE = "one_at_a_time"
 """Design whose effects are of one toggle by itself."""
+
+CROSSED = ("factorial", "fractional")
+"""Designs whose main effects are means over arms that differ in other toggles too."""
 
 SHOWN_ROUNDS = 100
 """An undecided effect that needs more rounds than this is not worth deciding."""
@@ -353,12 +356,17 @@ def adds_nothing(step: EffectResult, margin: float) -> bool:
 
 
 def fastest(effects: Sequence[EffectResult], reference: str) -> EffectResult | None:
-    """The fastest arm of those against the baseline that may be turned on; None where none is faster."""
-    against = (r for r in by_speed(effects) if [base for _, base in r.effect.pairs] == [reference])
+    """The fastest arm of those against the baseline that may be turned on; None where none is faster.
+
+    The first pair of a factorial's main effect is the level by itself; a contrast is no arm.
+    """
+    against = (r for r in by_speed(effects) if not r.effect.contrast and r.effect.pairs[0][1] == reference)
     return next((r for r in against if todo(r) is ToDo.TURN_ON and r.effect.design != PLACEBO), None)
 
 
-def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResult]:
+def winners(
+    effects: Sequence[EffectResult], reference: str, levels: Mapping[str, Mapping[str, LevelValue]]
+) -> list[EffectResult]:
     """Pick what to turn on at once: of each toggle its fastest level, the largest gain first.
 
     A level that was measured on top of a winner is one too, and comes after it.
@@ -366,11 +374,19 @@ def winners(effects: Sequence[EffectResult], reference: str) -> list[EffectResul
     Parameters
     ----------
     reference : id of the arm that levels are measured against, alone
+    levels : of each arm, by its id
     """
     best: dict[str, EffectResult] = {}
-    gain = [r for r in by_speed(effects) if r.effect.design == ALONE and todo(r) is ToDo.TURN_ON]
+    gain = [r for r in by_speed(effects) if todo(r) is ToDo.TURN_ON]
     bases = [reference]
-    while added := [r for r in gain if r.effect.pairs[0][1] in bases and r.effect.toggle not in best]:
+
+    def on_a_base(result: EffectResult) -> bool:
+        toggle, (_, base) = result.effect.toggle, result.effect.pairs[0]
+        if result.effect.design in CROSSED:
+            return levels[base][toggle] == levels[reference][toggle]
+        return result.effect.design == ALONE and base in bases
+
+    while added := [r for r in gain if r.effect.toggle not in best and on_a_base(r)]:
         for result in added:
             best.setdefault(result.effect.toggle, result)
         bases = [result.effect.pairs[0][0] for result in best.values()]

@@ -38,8 +38,9 @@ def headline(comparison: Comparison) -> str:
         return "no baseline has a finished round yet"
     machine = f" on {comparison.machine}" if comparison.machine else ""
     rounds = f"{reference.rounds} round{'' if reference.rounds == 1 else 's'}"
+    packs = f" in {reference.packs} packs" if reference.packs > 1 else ""
     return (
-        f"{rounds}{machine}; baseline {reference.name}: {duration(reference.ns_per_unit)} per"
+        f"{rounds}{packs}{machine}; baseline {reference.name}: {duration(reference.ns_per_unit)} per"
         f" {comparison.unit}"
     )
 

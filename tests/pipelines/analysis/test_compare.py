@@ -190,6 +190,13 @@ def on_two_machines(command, **second: object) -> tuple[SweepFolder, Manifest]:
     return folder, manifest
 
 
+def test_the_rounds_of_the_reference_are_those_of_all_packs(command) -> None:
+    sweep = command(DesignConfig("ladder", levels={"slab": [2, 4, 8, 16]}), measure={"rounds": 4})
+    sweep.cluster = ClusterConfig(executor="slurm", arms_per_pack=3)
+    found = compared(*simulated(sweep, cost)).reference
+    assert found and (found.rounds, found.packs) == (8, 2)
+
+
 def test_pairs_on_another_machine_have_effects_of_their_own_beside_those_that_count(command) -> None:
     folder, manifest = on_two_machines(command)
     found = compared(folder, manifest)
@@ -199,6 +206,7 @@ def test_pairs_on_another_machine_have_effects_of_their_own_beside_those_that_co
     assert all(one.rounds == 4 and one.ratio == pytest.approx(1) for one in other.effects)
     assert there == {one.effect.level for one in found.effects if not one.rounds}
     assert found.failed and len(found.missing) == 1
+    assert found.reference and (found.reference.rounds, found.reference.packs) == (4, 1)
 
 
 def test_arms_that_had_other_data_are_compared_on_no_machine(command) -> None:

@@ -87,8 +87,8 @@ def names(effects: list[EffectResult]) -> list[str]:
 def test_only_levels_measured_alone_against_the_first_reference_with_the_same_results_win(
     loser: EffectResult,
 ) -> None:
-    assert names(winners([effect("a=1"), loser], "base")) == ["a=1"]
-    assert winners([loser], "base") == []
+    assert names(winners([effect("a=1"), loser], "base", {})) == ["a=1"]
+    assert winners([loser], "base", {}) == []
 
 
 def test_a_level_on_top_of_a_winner_wins_after_it_however_large_its_gain() -> None:
@@ -101,7 +101,7 @@ def test_a_level_on_top_of_a_winner_wins_after_it_however_large_its_gain() -> No
         effect("e=1", ratio=0.1, base="b=2"),
         effect("a=2", ratio=0.1, base="b=1"),
     ]
-    assert names(winners(effects, "base")) == ["b=1", "a=1", "c=1", "d=1"]
+    assert names(winners(effects, "base", {})) == ["b=1", "a=1", "c=1", "d=1"]
 
 
 @pytest.mark.parametrize("design", ["one_at_a_time", "arms", "chain", "ladder", "leave_one_out"])

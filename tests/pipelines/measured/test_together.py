@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -93,6 +94,49 @@ def test_a_level_that_needs_another_one_is_added_after_it(first) -> None:
 def test_one_winner_has_nothing_to_be_stacked_with(first) -> None:
     found = first(DesignConfig("one_at_a_time", levels={"work": ["single"], "sign": ["wrong"]}))
     assert len(found.comparison.winners) == 1 and found.second() is None
+
+
+CROSSED = {"work": ["single"], "half": ["on"], "variable": ["on"], "slab": [8], "idle": ["on"]}
+
+
+def crossed(levels: Levels) -> float:
+    """Gains that multiply, of a slab, a sum and work; nothing else gains."""
+    slab, half = SHARE[int(levels["slab"])], 0.9 if levels["half"] == "on" else 1.0
+    return slab * half * (0.4 if levels["work"] == "single" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "toggles"), [("factorial", ["work", "half"]), ("fractional", list(CROSSED))]
+)
+def test_what_gains_in_all_combinations_is_measured_together_against_the_baseline(
+    first, kind: str, toggles: list[str]
+) -> None:
+    found = first(DesignConfig(kind, levels={name: CROSSED[name] for name in toggles}), crossed)
+    second = found.second()
+    assert second is not None
+    due = [{"work": "single"}, {"slab": 8}, {"half": "on"}]
+    assert second.sweep.designs[0].steps == [step for step in due if step.keys() <= set(toggles)]
+    measured(second, crossed)
+    whole = found.together().together
+    assert whole is not None
+    gain = math.prod(
+        1 / crossed({"work": "double", "slab": 1, "half": "off", **step})
+        for step in second.sweep.designs[0].steps
+    )
+    assert whole.whole.speed == pytest.approx(gain, rel=0.02)
+
+
+def test_a_level_of_a_factorial_that_gains_by_itself_is_the_one_to_use(first) -> None:
+    found = first(DesignConfig("factorial", levels={"work": ["single"], "variable": ["on"]}), crossed)
+    assert found.second() is None
+    assert dict(conclusions(found.comparison))["Use it"].endswith("toggles.work=single")
+
+
+def test_levels_that_were_compared_with_another_than_the_baselines_are_none_to_turn_on(first) -> None:
+    levels = {"slab": [4, 8], "work": ["single"], "half": ["on"]}
+    found = first(DesignConfig("factorial", levels=levels), crossed)
+    second = found.second()
+    assert second is not None and second.sweep.designs[0].steps == [{"work": "single"}, {"half": "on"}]
 
 
 def measured(command: SweepCommand | None, time_of: Callable[[Levels], float] = cost) -> SweepFolder:

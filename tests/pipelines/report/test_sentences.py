@@ -61,6 +61,7 @@ def comparison(*effects: EffectResult, **fields: object) -> Comparison:
     ("change", "words"),
     [
         ({"reference": Reference("late", 2e3, 1)}, "1 round; baseline late: 2 us per pair"),
+        ({"reference": Reference("a", 2e3, 18, 3)}, "18 rounds in 3 packs; baseline a: 2 us per pair"),
         (
             {"machine": "2 CPU cores, torch 2.13.0"},
             "6 rounds on 2 CPU cores, torch 2.13.0; baseline naive: 1.5 ms per pair",
