@@ -39,7 +39,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Power:
-    """What a sweep can see with 80 % power, the first of its comparisons under Holm.
+    """What a sweep calls faster or slower with 80 % power, the first of its comparisons under Holm.
 
     Attributes
     ----------
@@ -47,7 +47,8 @@ class Power:
     replications : servers that they are spread over, or as many where each has processes of its own
     comparisons : effects that the correction counts
     spread : that this assumes
-    effect : smallest log ratio of a pair of arms that is seen; infinite where nothing can be
+    effect : smallest log ratio of a pair of arms that is told from none; infinite where nothing can be
+    margin : relative change that the interval of a faster or slower arm lies beyond
     """
 
     rounds: int
@@ -55,20 +56,25 @@ class Power:
     comparisons: int
     spread: Spread
     effect: float
+    margin: float
 
     def __str__(self) -> str:
         spread, shared = self.spread, self.replications < self.rounds
         rounds = "1 round" if self.rounds == 1 else f"{self.rounds} rounds"
         servers = f" on {self.replications} servers" if shared else ""
         nothing = self.effect >= USELESS
-        effect = "only changes above 2x" if nothing else f"{math.expm1(self.effect):.1%}"
+        # An interval that clears zero, but not the margin, leaves an effect undecided.
+        effect = (
+            "only changes above 2x" if nothing else f"{math.expm1(self.effect + math.log1p(self.margin)):.1%}"
+        )
         assumes = "assuming " if spread == Spread() else ""
         among = (
             "one comparison" if self.comparisons == 1 else f"the clearest of {self.comparisons} comparisons"
         )
         between = f", {spread.layout_sd:.1%} between servers" if shared else ""
+        beyond = f", margin {self.margin:.1%}" if self.margin else ""
         return (
-            f"with {rounds}{servers} you can see {effect} (80 % power, {among},"
+            f"with {rounds}{servers} you can see {effect} (80 % power, {among}{beyond},"
             f" {assumes}{spread.pair_sd:.1%} spread between pairs{between})"
         )
 
@@ -85,14 +91,16 @@ def power(
     """
     spread, rounds = spread or Spread(), rounds or manifest.sweep.measure.rounds
     n = replications or _replications(manifest, rounds)
+    margin = manifest.sweep.measure.margin
     comparisons = max(1, sum(effect.design != PLACEBO for effect in manifest.effects))
     degrees = sum((len(pack.arms) - 1) * (n - 1) for pack in manifest.packs)
     if degrees < 1:
-        return Power(rounds, n, comparisons, spread, math.inf)
+        return Power(rounds, n, comparisons, spread, math.inf, margin)
     # Where every round has processes of its own, what they draw is part of the spread between pairs.
     layout_sd = spread.layout_sd if n < rounds else 0.0
     error = pair_error(n, rounds / n, spread.pair_sd, layout_sd)
-    return Power(rounds, n, comparisons, spread, detectable_effect(error, degrees, comparisons))
+    effect = detectable_effect(error, degrees, comparisons)
+    return Power(rounds, n, comparisons, spread, effect, margin)
 
 
 def _replications(manifest: Manifest, rounds: int) -> int:

@@ -144,11 +144,12 @@ def power(sweeps: int) -> Table:
     for arms, servers, each, layout in [(1, 6, 1, 0.0), (6, 4, 1, 0.0), (12, 5, 2, 0.01), (50, 8, 1, 0.0)]:
         error = pair_error(servers, each, 0.02, layout)
         effect = detectable_effect(error, arms * (servers - 1), arms)
+        effect += math.log1p(0.01)  # the margin that `decided` has
         planted = [effect] + [0.0] * (arms - 1)
         # All that scatters is in the spread that the plan assumes, drift within rounds too.
         machine = replace(PAIRS, drift=0.0, process=layout / math.sqrt(2))
         times = machine.sweep(np.random.default_rng(4), sweeps // 2, planted, servers * each, 1, servers)
-        called = [decided(t, servers, 0.0).verdicts["1"].verdict is Verdict.SLOWER for t in times]
+        called = [decided(t, servers).verdicts["1"].verdict is Verdict.SLOWER for t in times]
         promise = f"{math.expm1(effect):.1%}, promised in .80 of sweeps: {arms} arms, {servers} x {each}"
         yield promise, share(np.array(called)), ""
 

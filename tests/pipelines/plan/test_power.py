@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -31,24 +32,26 @@ def test_the_plan_says_what_it_can_see(command) -> None:
         power.power(planned(command, DesignConfig("one_at_a_time", levels={"work": ["single"]}), rounds=6))
     )
     assert text == (
-        "with 6 rounds you can see 2.9% (80 % power, one comparison, assuming 2.0% spread between pairs)"
+        "with 6 rounds you can see 3.9% (80 % power, one comparison, margin 1.0%,"
+        " assuming 2.0% spread between pairs)"
     )
-    found = power.Power(6, 6, 1, power.Spread(0.03, 0.0), 0.04)
-    assert str(found).endswith("one comparison, 3.0% spread between pairs)"), (
+    found = power.Power(6, 6, 1, power.Spread(0.03, 0.0), 0.04, 0.0)
+    assert str(found).endswith("you can see 4.1% (80 % power, one comparison, 3.0% spread between pairs)"), (
         "what was found is no assumption"
     )
 
 
 @pytest.mark.slow
-def test_an_effect_of_the_planned_size_is_found_in_four_sweeps_of_five(command) -> None:
+def test_an_effect_of_the_planned_size_is_called_in_four_sweeps_of_five(command) -> None:
     axes = {"work": ["single"], "sign": ["wrong"], "half": ["on"], "idle": ["on"], "slab": [2, 3]}
     found = power.power(planned(command, DesignConfig("one_at_a_time", levels=axes), rounds=4))
     assert found.comparisons == 6
+    promised = float(re.search(r"you can see ([\d.]+)%", str(found))[1]) / 100  # type: ignore[index]
     rng, hits = np.random.default_rng(0), []
     for _ in range(300):
         log_times = rng.normal(0, found.spread.pair_sd / math.sqrt(2), (7, 4))
-        log_times[1] += found.effect
-        hits.append(decided(np.exp(log_times), margin=0.0).verdicts["1"].verdict is Verdict.SLOWER)
+        log_times[1] += math.log1p(promised)
+        hits.append(decided(np.exp(log_times)).verdicts["1"].verdict is Verdict.SLOWER)
     # .80, with the error of 300 sweeps (.023) and of an approximate formula.
     assert 0.74 < np.mean(hits) < 0.88
 
