@@ -61,7 +61,6 @@ from perfsweep.pipelines.store.records import (
 )
 from perfsweep.pipelines.store.trial_schema import LOOP_BY_REGION
 from perfsweep.pipelines.store.writers import Superseded, at_work, claim, stop_if_superseded
-from perfsweep.pipelines.trial import layout
 from perfsweep.pipelines.trial.machine import environment
 from perfsweep.pipelines.trial.shared_imports import noted
 from perfsweep.pipelines.versions import tree
@@ -105,7 +104,7 @@ class PackRun:
         )
         versions = [*map(self._version_env, self._arms())]
         elsewhere = self._nodes and self._nodes.start
-        self._servers = Servers(sweep, pack, self.attempt, env, elsewhere, versions)
+        self._servers = Servers(sweep, pack, env, elsewhere, versions)
         self._feeder = Feeder(folder, manifest, pack.id)
         self.progress = self._read_progress()
         self.advanced = False  # whether this attempt finished a round, or a trial that is needed once
@@ -267,14 +266,13 @@ class PackRun:
         arms = [arm for arm in self.progress.measured(self.pack, number) if arm not in retired or self.retry]
         began = time.monotonic()
         self._servers.begin_round()
-        rng = random.Random(layout.draw(self.pack.id, number, self.attempt, measure.seed))
         limits = self._device.memory_bytes, measure.timeout_s, measure.turn_s
         with Generation(*limits, began, at_work(self.folder, self.pack.id)) as generation:
             for arm in arms:
                 self._stop_if_asked()
                 generation.start(self._timing(arm, number), self._starter_of(arm, Kind.TIMING))
             self._rare = {**generation.rare, **self._rare}
-            for trial, record in generation.run(rng, self._servers):
+            for trial, record in generation.run(random.Random(), self._servers):
                 self._note(StoredTrial(trial.folder, record))
                 self._stop_if_asked()
         for trial, why in generation.alone:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -40,21 +41,22 @@ class Servers:
     Attributes
     ----------
     starter : what starts trials now, but for those of `starter_of`
-    seed : of the present draw, which no other draw of the sweep shares
+    seed : of the present draw, which no other draw of this sweep or of another one shares
     """
 
     def __init__(
         self,
         sweep: Sweep,
         pack: Pack,
-        attempt: int,
         env: Mapping[str, str] = MappingProxyType({}),
         elsewhere: Elsewhere | None = None,
         different: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self._env, self._elsewhere = env, elsewhere
         self._starts = _by_start({_key(variables): variables for variables in different} or {_key({}): {}})
-        self._sweep, self._pack, self._attempt = sweep, pack, attempt
+        self._sweep, self._pack = sweep, pack
+        # From no name or seed: a second sweep of the same name must be a second draw. Trials record theirs.
+        self._drawn = secrets.randbits(32)
         self._module = registry.module_of(sweep.workload)
         self._lasts = 1 if pack.start == "exec" else sweep.measure.rounds_per_server
         self._draws = self._served = self._begun = 0
@@ -144,7 +146,7 @@ class Servers:
             self._early.complete()
 
     def _seed(self, draw: int) -> int:
-        return layout.draw(self._sweep.name, self._pack.id, self._attempt, draw)
+        return layout.draw(self._drawn, draw)
 
     def _variables(self, draw: int) -> dict[str, str]:
         seed = self._seed(draw) if draw else None

@@ -77,7 +77,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
 
 def draws(
     start: str = "fork",
-    attempt: int = 0,
     adaptive: bool = False,
     rounds: int = 4,
     servers: int = 2,
@@ -86,7 +85,7 @@ def draws(
     precision = 0.01 if adaptive else None
     measure = MeasureConfig(rounds=rounds, servers=servers, allocator="system", precision=precision)
     sweep = SimpleNamespace(name="s", workload="toys.spinner:Spinner", measure=measure)
-    return Servers(sweep, SimpleNamespace(id="p000", start=start), attempt, **options)  # type: ignore[arg-type]
+    return Servers(sweep, SimpleNamespace(id="p000", start=start), **options)  # type: ignore[arg-type]
 
 
 def test_without_a_core_that_is_left_each_later_server_begins_after_the_rounds_of_the_one_before(
@@ -102,6 +101,16 @@ def test_without_a_core_that_is_left_each_later_server_begins_after_the_rounds_o
     assert all(server.modules == ["toys.spinner"] and server.env["A"] == "1" for server in made)
     assert [server.completed for server in made] == [2, 2, 1], "nothing imports beside a timed trial"
     assert pack.starter is made[2]
+
+
+def test_a_second_sweep_of_the_same_name_has_other_draws(made: list[Server]) -> None:
+    pack, again = draws(), draws()
+    seeds = set()
+    for _ in range(3):
+        pack.begin_round()
+        again.begin_round()
+        seeds |= {pack.seed, again.seed}
+    assert len(seeds) == 4, "two servers of each, and none like another"
 
 
 def test_the_next_server_imports_during_the_rounds_of_the_present_one_on_cores_that_are_left(
