@@ -46,7 +46,7 @@ class MeasurePart(TypedDict, total=False):
     margin: float
     """Relative difference of time below which two arms count as equal."""
     seed: int
-    """Seed of every trial; the order of the arms within a round is drawn from it too."""
+    """Seed of every trial; the order in which the arms of a round start is drawn from it too."""
     servers: int
     """Most processes that the trials of a pack fork from, each with its own addresses and hash seed; one
     serves until the next is ready, and up to three share even the shortest rounds.
