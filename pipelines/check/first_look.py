@@ -46,15 +46,21 @@ class Seen:
         return self.answer[name]
 
 
+HELD = "PYTHONHASHSEED=0"
+"""Holds the order of hashed things."""
+
+
 @dataclass(frozen=True)
 class Parting:
     """Where two runs came apart.
 
     `iteration` counts from 1; None where losses agree and only the parameters do not. `cause` is a sentence.
+    `held` is the variable with which they agree, as a shell has it; "" where none is known.
     """
 
     iteration: int | None
     cause: str
+    held: str = ""
 
 
 class NotMeasurable(Exception):
@@ -106,7 +112,9 @@ class FirstLook:
         third = self._seen(2, "it did not repeat; once more, to see why", tell)
         losses = [np.asarray(one.evidence.tensors["losses"]) for one in (first, second)]
         apart = np.flatnonzero(losses[0] != losses[1])
-        return first, Parting(int(apart[0]) + 1 if len(apart) else None, self._cause(first, second, third))
+        held = HELD if self._same(first, third) else ""  # the third run hashes as the first does
+        cause = self._cause(first, third, held)
+        return first, Parting(int(apart[0]) + 1 if len(apart) else None, cause, held)
 
     def _seen(self, number: int, doing: str, tell: Callable[[str], None]) -> Seen:
         self.doing = doing
@@ -137,11 +145,11 @@ class FirstLook:
         fine = (ParityVerdict.IDENTICAL, ParityVerdict.WITHIN_TOLERANCE)
         return result.verdict in fine
 
-    def _cause(self, first: Seen, second: Seen, third: Seen) -> str:
-        if self._same(first, third):
+    def _cause(self, first: Seen, third: Seen, held: str) -> str:
+        if held:
             return (
                 "The cause is the order of hashed things, such as a loop over a set of words: sort it, or"
-                " hold it with PYTHONHASHSEED=0 before this command and the next"
+                f" hold it with {held} before this command and the next"
             )
         suspects = first["sight"]["unseeded"]
         where = f"; without a seed: {'; '.join(suspects[:3])}" if suspects else ""

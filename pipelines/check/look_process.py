@@ -17,7 +17,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from perfsweep.pipelines.check import ANSWER, COMPARED
+from perfsweep.pipelines.check import ANSWER
 from perfsweep.pipelines.store.files import write_atomically
 from perfsweep.pipelines.store.records import TrialSpec, read_spec, write_evidence, write_status
 from perfsweep.pipelines.trial.failures import classify
@@ -33,9 +33,9 @@ ITERATIONS = 3
 EPOCH_S = 30.0
 """What comes at an epoch's end, such as a checkpoint, is waited for if it takes no longer than this."""
 
-AHEAD, AHEAD_S, COMPARED_S = 400, 3.0, 10.0
+AHEAD, AHEAD_S, NEEDED, NEEDED_S = 400, 3.0, 140, 10.0
 """Iterations and seconds for which a script without a known epoch goes on, to see whether it ends before it
-could be measured; and the seconds for its first iterations, which are compared."""
+could be measured; and the iterations that a trial needs with its warm-up, for which it has more seconds."""
 
 
 def run(spec: TrialSpec, folder: Path, rank: int) -> None:
@@ -85,7 +85,7 @@ def _epochs_end(workload: Any, folder: Path, iteration_s: float) -> int:
     left = workload.to_epochs_end
     wanted, begun = left or AHEAD, time.monotonic()
     for number in range(wanted if left * iteration_s <= EPOCH_S else 0):
-        patience_s = EPOCH_S if left else COMPARED_S if number < COMPARED else AHEAD_S
+        patience_s = EPOCH_S if left else NEEDED_S if number < NEEDED else AHEAD_S
         if time.monotonic() - begun > patience_s:
             break
         end = "the end of its epoch" if left else "see whether it ends soon"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import shlex
 import statistics
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
@@ -14,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from perfsweep.pipelines.check import COMPARED, first_look
+from perfsweep.pipelines.check import first_look
 from perfsweep.pipelines.check.first_look import FirstLook, NotMeasurable, Parting, Seen
 from perfsweep.pipelines.config import composition, pasted_line, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
@@ -54,7 +56,7 @@ def script(
         return refused(console, line.path, reason)
     for text in _lines(line.path, seen, parting, cls.toggles):
         console.print(_spelled(text), markup=False, soft_wrap=True)
-    for text in _next(line, overrides, seen):
+    for text in _next(line, overrides, seen, parting):
         console.print(text, markup=False, soft_wrap=True)
     return DONE
 
@@ -183,14 +185,11 @@ DAY_NS = 24 * 3600e9
 
 def _epoch(seen: Seen) -> Iterator[str]:
     """What happened at the end of an epoch, or of the script, if it was seen."""
-    if seen["ended_after"]:
-        short = seen["ended_after"] <= COMPARED
-        least = (
-            f"fewer than the {COMPARED} that a sweep compares: give it more to do, or"
-            f" measure.evidence_iterations={seen['ended_after'] // 2}"
+    if after := seen["ended_after"]:
+        bounds = (
+            "which bounds what is timed" if after >= FEWEST else "too few for a sweep: give it more to do"
         )
-        bounds = least if short else "which bounds what is timed"
-        yield f"  ends        by itself after {seen['ended_after']} iterations, {bounds}"
+        yield f"  ends        by itself after {after} iterations, {bounds}"
     elif 0 < (left := seen["to_epochs_end"]) < DAY_NS / statistics.median(seen["times_ns"]):
         yield f"  epoch       its end is {left} iterations away: what happens there was not seen"
 
@@ -215,11 +214,16 @@ def _by_reason(obstacles: Mapping[str, str]) -> dict[str, list[str]]:
 QUICK = "sweep=quick"
 """The sweep to start with."""
 
-IMPORTS_S, OTHER_TRIALS, WARM_UP = 3.0, 3, 60
-"""Seconds in which a server imports, trials of an arm next to its rounds, and usual iterations of warm-up."""
+IMPORTS_S, START_S, OTHER_TRIALS, WARM_UP = 3.0, 1.0, 3, 60
+"""Seconds in which a server imports, and a trial starts and ends; trials of an arm next to its rounds; usual
+iterations of warm-up."""
+
+ENOUGH_S, FEWEST = 8.0, 12
+"""Seconds of warm-up, of a timed region and of compared iterations that tell enough of slow iterations; and
+the fewest iterations that a script must have for all three."""
 
 
-def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[str]:
+def _next(line: PastedLine, overrides: Sequence[str], seen: Seen, parting: Parting | None) -> Iterator[str]:
     """Commands to go on with, each after a line that says what for and how long it takes."""
     command: SweepCommand = validation.typed(composition.compose("sweep", [*overrides, QUICK]), SweepCommand)
     from perfsweep.pipelines.report.version_answer import duration_of  # brings polars along
@@ -227,15 +231,34 @@ def _next(line: PastedLine, overrides: Sequence[str], seen: Seen) -> Iterator[st
     able = _levels_that_act(command, seen["sight"]["obstacles"])
     words = " ".join(map(shell_word, overrides))
     before = "".join(f"{name}={shell_word(value)} " for name, value in line.variables.items())
+    if parting and parting.held:
+        before = f"{parting.held} {before}"
     if able:
-        seconds = _seconds(seen, sum(map(len, able.values())), command.measure)
+        measure, fitted = _fitted(seen, command.measure)
+        seconds = _seconds(seen, sum(map(len, able.values())), measure)
         axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
-        yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
-        yield f"  {before}{typed('tune', line.path, line.args, overrides)}"
-        yield f"or each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
-        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(shell_word, axes))}"
+        compiling = " and compiling" if "compile" in able else ""
+        each = f"each toggle that can act by itself, in about {duration_of(seconds)}{compiling}"
+        if parting is None or parting.held:
+            yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
+            yield f"  {before}{typed('tune', line.path, line.args, [*overrides, *fitted])}"
+            yield f"or {each}"
+        else:
+            yield f"next: {each}; for a patch it must repeat itself"
+        yield f"  {before}perfsweep sweep {words} {QUICK} {' '.join(map(shell_word, [*axes, *fitted]))}"
     yield "or where its time goes" if able else "next: where its time goes"
     yield f"  {before}perfsweep profile {words}"
+
+
+def _fitted(seen: Seen, measure: MeasureConfig) -> tuple[MeasureConfig, list[str]]:
+    """Fewer iterations for a script whose iterations are slow, or are few, and how to ask for them."""
+    each_s = statistics.median(seen["times_ns"]) / 1e9
+    enough = min(math.ceil(ENOUGH_S / each_s), seen["ended_after"] // 4 or sys.maxsize)
+    usual = {"iterations": measure.iterations or sys.maxsize, "warmup_max": measure.warmup_max}
+    usual["evidence_iterations"] = measure.evidence_iterations
+    least = {"iterations": 3, "warmup_max": 5, "evidence_iterations": 3}
+    fewer = {name: max(least[name], enough) for name, most in usual.items() if enough < most}
+    return dataclasses.replace(measure, **fewer), [f"measure.{name}={value}" for name, value in fewer.items()]
 
 
 def _levels_that_act(command: SweepCommand, obstacles: Mapping[str, str]) -> dict[str, list[Any]]:
@@ -253,7 +276,7 @@ def _seconds(seen: Seen, levels: int, measure: MeasureConfig) -> float:
     """About how long a sweep takes: each trial sets the script up, warms up, and is timed."""
     step_s = statistics.median(seen["times_ns"]) / 1e9
     timed = measure.iterations or measure.region_s / step_s
-    trial_s = seen["setup_s"] + step_s * (min(WARM_UP, measure.warmup_max) + timed)
+    trial_s = START_S + seen["setup_s"] + step_s * (min(WARM_UP, measure.warmup_max) + timed)
     return measure.servers * IMPORTS_S + (1 + levels) * (OTHER_TRIALS + measure.rounds) * trial_s
 
 

@@ -109,7 +109,9 @@ class MeasureConfig:
         0.01, "Relative difference of time below which two arms count as equal.", above=0, method=False
     )
     seed: int = option(
-        0, "Seed of every trial; the order in which the arms of a round start is drawn from it too.", most=2**62
+        0,
+        "Seed of every trial; the order in which the arms of a round start is drawn from it too.",
+        most=2**62,
     )
     servers: int = option(
         5,

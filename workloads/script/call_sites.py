@@ -103,5 +103,5 @@ def note_forward(sites: CallSites, caller: FrameType, module: nn.Module, given: 
     named = {**dict(enumerate(args)), **kwargs}
     images = tuple(name for name, one in named.items() if isinstance(one, Tensor) and one.dim() == 4)
     about = {"tensor": isinstance(result, Tensor), "images": images}
-    device = next(module.parameters()).device.type
+    device = next(nn.Module.parameters(module)).device.type
     sites.note(FORWARD, type(module).__name__, caller, held=module, device=device, **about)

@@ -36,6 +36,9 @@ MOST_NAMED = 4
 MOST_LOOKED_AT = 20_000
 """Files of a folder among which new ones are looked for."""
 
+SWEEP = "manifest.jsonl"
+"""Lies in the folder of every sweep."""
+
 _NOT_THE_CALLER = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
 _HOME_CACHES = (".cache", ".triton", ".config/matplotlib", ".nv")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -134,6 +137,8 @@ class UserFiles:
         for top in [folder for folder, free in self._folders if not free]:
             looked = 0
             for place, folders, files in os.walk(top):
+                if SWEEP in files:  # another command measures meanwhile
+                    folders[:], files = [], []
                 folders[:] = [name for name in folders if not self.is_free(f"{place}/{name}")]
                 looked += len(files)
                 if looked > MOST_LOOKED_AT:

@@ -7,6 +7,7 @@ arm. None of them is a forward hook: those break a script's own `torch.compile`.
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from types import FrameType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ class Watched:
     iterators : over loaders, as far as the script still holds them
     made : optimisers that exist, whether they have made a step or not
     optimizers : the ones that have made a step, in the order of their first one
-    modules : outermost modules with parameters that were called before the first mark
+    modules : outermost modules with parameters that were called before the first mark and outlived it
     input_dims : dimensions of the tensors that each of them was given
     closures : optimisers that computed their gradients inside `step`, before the first mark
     passes : calls of `torch.autograd.backward` and `torch.autograd.grad` since set-up, whatever of
@@ -71,7 +72,7 @@ class Watched:
         self.iterators = WeakSet[Any]()
         self.made = WeakSet[Optimizer]()
         self.optimizers: list[Optimizer] = []
-        self.modules: dict[nn.Module, None] = {}
+        self._found: tuple[nn.Module, ...] = ()
         self.losses: deque[Tensor] = deque(maxlen=KEPT_LOSSES)
         self.before_update: list[Callable[[Optimizer], None]] = []
         self.after_update: list[Callable[[Optimizer], None]] = []
@@ -83,7 +84,7 @@ class Watched:
         self.leaves: list[Tensor] = []
         self.end_of_iteration: list[Callable[[], None]] = []
         self.called: list[Callable[[FrameType, nn.Module, Any, Any], None]] = []
-        self.input_dims: dict[nn.Module, set[int]] = {}
+        self.input_dims = WeakKeyDictionary[nn.Module, set[int]]()
         self.closures: set[str] = set()
         self.backward: Callable[..., None] = torch.autograd.backward
         self.clock: Clock | type[NullClock] = NullClock
@@ -95,7 +96,8 @@ class Watched:
         self.passes = 0
         self._calls = 0
         self._within: dict[int, None] = {}
-        self._inside_module = False
+        self._called_within = WeakKeyDictionary[nn.Module, list[ref[nn.Module]]]()
+        self._around: list[ref[nn.Module]] = []
         self._rows = Rows()
         self._inputs = Rows()
         self.looking = True
@@ -134,6 +136,14 @@ class Watched:
         self.passes = 0
         self.looking = self.compiled.listening = False
         self._until_found.close()
+        gc.collect()  # a module that is made for one call may be part of a cycle
+        self._found = self.modules
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """The outermost modules that are there: what a library made for one call only is not called again."""
+        within = self._called_within.items()
+        return self._found or tuple(one for one, around in within if all(outer() is None for outer in around))
 
     @property
     def cadence(self) -> int:
@@ -160,7 +170,7 @@ class Watched:
         """What the optimisers update, each parameter once; without optimisers those of the models."""
         groups = (group for one in self.optimizers for group in one.param_groups)
         updated = dict.fromkeys(parameter for group in groups for parameter in group["params"])
-        of_modules = dict.fromkeys(p for module in self.modules for p in module.parameters())
+        of_modules = dict.fromkeys(p for module in self.modules for p in nn.Module.parameters(module))
         return list(updated or of_modules) or self.leaves
 
     def _watch_updates(self, undo: ExitStack) -> None:
@@ -388,20 +398,23 @@ class Watched:
         calling = nn.Module.__call__
 
         def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._inside_module or next(module.parameters(), None) is None:
+            if next(nn.Module.parameters(module), None) is None:
                 return calling(module, *args, **kwargs)
-            self._inside_module = True
+            outermost = not self._around
             if module.training:
-                self.modules.setdefault(module)
-                self._inputs.add((args, kwargs))
+                self._called_within.setdefault(module, list(self._around))
                 dims = {tensor.dim() for tensor in tensors_of((args, kwargs))}
                 self.input_dims.setdefault(module, set()).update(dims)
+                if outermost:
+                    self._inputs.add((args, kwargs))
+            self._around.append(ref(module))
             try:
                 result = calling(module, *args, **kwargs)
             finally:
-                self._inside_module = False
-            for told in self.called:
-                told(sys._getframe(1), module, (args, kwargs), result)
+                self._around.pop()
+            if outermost:
+                for told in self.called:
+                    told(sys._getframe(1), module, (args, kwargs), result)
             return result
 
         put(self._until_found, nn.Module, "__call__", watched)

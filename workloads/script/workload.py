@@ -23,7 +23,15 @@ from perfsweep.workloads.errors import ConfigError
 from perfsweep.workloads.script import marks, ranks, seeding, tracker
 from perfsweep.workloads.script.call_sites import CallSites
 from perfsweep.workloads.script.changes.scene import Scene
-from perfsweep.workloads.script.config import ALLOW, AUTOMATIC, BACKWARD, OPTIMIZER, SCRATCH, ScriptConfig
+from perfsweep.workloads.script.config import (
+    ALLOW,
+    AUTOMATIC,
+    BACKWARD,
+    LOADER,
+    OPTIMIZER,
+    SCRATCH,
+    ScriptConfig,
+)
 from perfsweep.workloads.script.output import Output
 from perfsweep.workloads.script.program import Ended, Program, alarm
 from perfsweep.workloads.script.ranks import mean_over_ranks
@@ -35,6 +43,10 @@ from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES,
 from perfsweep.workloads.script.unseen import ByHand, OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
+
+FUNCTION = "package.module:function"
+FEW, LESS = 11, "measure.iterations=3 measure.warmup_max=5 measure.evidence_iterations=3"
+"""Iterations that are too few for these settings, which are the least of a sweep."""
 
 SHOWN = 3
 """Iterations after set-up that show what a script is made of; a look has no more."""
@@ -155,6 +167,8 @@ class Script(Workload):
         script, ends = self.config.path, marks.ends_of(self.iteration)
         if self._own.have_updated:
             return self._own.told(script)
+        if self.iteration == OPTIMIZER and self._watched.total("optimizer_steps") > 1:
+            return f"{script} ran on {self._without_iterations()}"
         if self.iteration == OPTIMIZER and self._watched.optimizers:
             name = type(self._watched.optimizers[-1]).__name__
             return f"{script}: the first step of {name} took too long; give it more with measure.timeout_s"
@@ -281,14 +295,27 @@ class Script(Workload):
         if not done and self._own.have_updated:
             return self._own.told(script)
         if not done:
-            return (
-                f"{script} ended before its first mark ({marks.ends_of(self.iteration)}); say what ends an"
-                " iteration with workload.iteration=backward, loader or package.module:function"
-            )
+            return f"{script} ended {self._without_iterations()}"
+        less = f", or measure less: {LESS}" if done > FEW else ""
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
-            " with workload.args, or measure less: measure.iterations, measure.warmup_max,"
-            " measure.evidence_iterations"
+            f" with workload.args{less}"
+        )
+
+    def _without_iterations(self) -> str:
+        """What was seen instead of the end of an iteration, and what can be done."""
+        seen, ends = self._watched.total, marks.ends_of(self.iteration)
+        names = (BACKWARD, "backward_calls"), (LOADER, "batches")
+        found = [name for name, count in names if seen(count) and name != self.iteration]
+        kinds = f"say what ends an iteration with workload.iteration={' or '.join([*found, FUNCTION])}"
+        if updates := seen("optimizer_steps"):
+            return f"after {updates} steps of optimisers, in no order that came back; {kinds}"
+        if found:
+            return f"without {ends}; {kinds}"
+        return (
+            f"without {ends}, a backward pass or a batch; call perfsweep.mark() where an iteration ends, name"
+            f" a function that ends it with workload.iteration={FUNCTION}, or measure whole runs of it with"
+            " workload=command"
         )
 
     def progress(self) -> float:

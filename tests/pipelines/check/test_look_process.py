@@ -114,7 +114,7 @@ def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_end
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("AHEAD_S", "COMPARED_S"):  # however busy the machine is
+    for name in ("AHEAD_S", "NEEDED_S"):  # however busy the machine is
         monkeypatch.setattr(look_process, name, 1e9)
     script = look(**own)
     assert script.done == done
@@ -122,12 +122,10 @@ def test_the_first_look_goes_past_the_end_of_an_epoch_and_says_if_the_script_end
     assert (answer["ended_after"], answer["to_epochs_end"]) == (ended_after, own["to_epochs_end"])
 
 
-@pytest.mark.parametrize(
-    ("compared_s", "ahead_s", "more"), [(1e9, -1.0, look_process.COMPARED), (-1.0, 1e9, 0)]
-)
-def test_a_script_of_no_epoch_is_followed_longer_for_the_iterations_that_are_compared(
-    compared_s: float, ahead_s: float, more: int, look: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("needed_s", "ahead_s", "more"), [(1e9, -1.0, look_process.NEEDED), (-1.0, 1e9, 0)])
+def test_a_script_of_no_epoch_is_followed_longer_for_the_iterations_that_a_trial_needs(
+    needed_s: float, ahead_s: float, more: int, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_process, "COMPARED_S", compared_s)
+    monkeypatch.setattr(look_process, "NEEDED_S", needed_s)
     monkeypatch.setattr(look_process, "AHEAD_S", ahead_s)
     assert look().done == 1 + look_process.ITERATIONS + more

@@ -12,7 +12,7 @@ import pytest
 from loops import LOOP
 from typed import ended
 
-from perfsweep.pipelines.check.first_look import Seen
+from perfsweep.pipelines.check.first_look import Parting, Seen
 from perfsweep.pipelines.commands import script_looking as command
 from perfsweep.pipelines.config import composition, validation
 from perfsweep.pipelines.config.pasted_line import PastedLine
@@ -231,11 +231,18 @@ LEVELS = {"amp": ["bf16"], "compile": ["default"], "optimizer": ["fused"], "zero
 LEVELS |= {"num_workers": [2], "tf32": ["on"]}
 
 
-def told(obstacles: dict[str, str], *args: str, step_ns: float = 1e6, setup_s: float = 1.0) -> list[str]:
+def told(
+    obstacles: dict[str, str],
+    *args: str,
+    step_ns: float = 1e6,
+    setup_s: float = 1.0,
+    ended_after: int = 0,
+    parting: Parting | None = None,
+) -> list[str]:
     answer: dict[str, Any] = {"sight": {"obstacles": obstacles}, "times_ns": [step_ns], "setup_s": setup_s}
+    seen = Seen({**answer, "ended_after": ended_after}, Evidence())
     line = PastedLine("train.py", args)
-    words = command.overrides_of(line, {"every": 2})
-    return list(command._next(line, words, Seen(answer, Evidence())))
+    return list(command._next(line, command.overrides_of(line, {"every": 2}), seen, parting))
 
 
 def composed(line: str) -> SweepCommand:
@@ -255,10 +262,36 @@ def test_the_sweep_has_the_toggles_that_can_act_and_no_others() -> None:
     assert lines == ["next: where its time goes", lines[-1]] and lines[-1].startswith("  perfsweep profile ")
 
 
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({}, []),
+        ({"step_ns": 1e9}, [8, 8, 8]),
+        ({"step_ns": 3e9}, [3, 5, 3]),
+        ({"ended_after": 60}, [15, 15, 15]),
+        ({"ended_after": 12}, [3, 5, 3]),
+    ],
+)
+def test_slow_iterations_or_few_are_measured_by_fewer(own: dict[str, Any], words: list[int]) -> None:
+    names = ("iterations", "warmup_max", "evidence_iterations")
+    asked = [f"measure.{name}={value}" for name, value in zip(names, words, strict=False)]
+    lines = told({}, **own)
+    measure = composed(lines[3]).measure
+    assert lines[1].split()[4:] == asked
+    assert not words or [getattr(measure, name) for name in names] == words
+
+
+def test_a_script_that_does_not_repeat_itself_is_offered_no_patch_unless_a_variable_holds_it() -> None:
+    held, not_held = (told({}, parting=Parting(1, "x", by)) for by in ("PYTHONHASHSEED=0", ""))
+    assert all(line.startswith("  PYTHONHASHSEED=0 perfsweep ") for line in held[1::2])
+    assert not_held[0].startswith("next: each toggle that can act by itself") and len(not_held) == 4
+    assert not_held[0].endswith("and compiling; for a patch it must repeat itself")
+
+
 def test_the_command_for_a_patch_has_the_scripts_arguments_and_what_an_iteration_is() -> None:
     lines = told({}, "--lr=1", "a b")
-    assert lines[0] == "next: what wins together, as a patch, in about 3 min"
+    assert lines[0] == "next: what wins together, as a patch, in about 5 min"
     slow = told({}, step_ns=5e7, setup_s=20.0)  # 7 levels and the baseline, 3 trials and 6 rounds of each
-    assert slow[2] == "or each toggle that can act by itself, in about 26 min and compiling"
+    assert slow[2] == "or each toggle that can act by itself, in about 28 min and compiling"
     assert lines[1] == "  perfsweep tune train.py workload.every=2 -- --lr=1 'a b'"
     assert lines[4] == "or where its time goes"

@@ -76,11 +76,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
 
 
 def draws(
-    start: str = "fork",
-    adaptive: bool = False,
-    rounds: int = 4,
-    servers: int = 2,
-    **options: Any,
+    start: str = "fork", adaptive: bool = False, rounds: int = 4, servers: int = 2, **options: Any
 ) -> Servers:
     precision = 0.01 if adaptive else None
     measure = MeasureConfig(rounds=rounds, servers=servers, allocator="system", precision=precision)

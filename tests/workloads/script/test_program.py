@@ -119,11 +119,31 @@ NO_UPDATE = loop(
 )
 
 
+BATCHES = """
+import torch
+for batch in torch.utils.data.DataLoader(torch.ones(4, 2)):
+    batch.sum()
+"""
+
+ONE_BY_ONE = """
+import torch
+nets = [torch.nn.Linear(4, 1) for _ in range(2)]
+every = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+for net, optimizer in zip(nets, every):
+    for _ in range(20):
+        net(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "ended before its first mark"),
-        (loop(times="for _ in range(3):"), "ended by itself after 3 iterations.*measure.iterations"),
+        ("x = 1", r"ended without an optimiser's step, a backward .* perfsweep.mark\(\) .* workload=command"),
+        (loop(times="for _ in range(3):"), "ended by itself after 3 iterations.*more to do with [a-z.]*$"),
+        (loop(times="for _ in range(13):"), "after 13 iterations.*measure.iterations=3 measure.warmup_max=5"),
+        (BATCHES, "ended without an optimiser's step; say .*workload.iteration=loader or package"),
+        (ONE_BY_ONE, "ended after 40 steps of optimisers, in no order that came back; .*=backward or "),
         ("def f(:", "line 1 is no Python"),
         (NO_UPDATE, "ran on without an optimiser's step.*workload.iteration"),
         (
@@ -131,13 +151,22 @@ NO_UPDATE = loop(
             "ran on without an optimiser's step, and was at train.py:1 in the end; .*workload.iteration",
         ),
     ],
-    ids=["no mark", "too few", "no Python", "no update", "no end"],
+    ids=[
+        "no iteration",
+        "too few",
+        "few",
+        "batches alone",
+        "one optimiser after the other",
+        "no Python",
+        "no update",
+        "no end",
+    ],
 )
 def test_a_script_that_cannot_be_measured_is_told_why(
     start: Start, write: Write, text: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        run(start(write(text), seconds=1.3 if text.startswith("while") else 60), 10)
+        run(start(write(text), seconds=1.3 if text.startswith("while") else 60), 20)
 
 
 def test_a_crash_is_the_scripts_own_with_its_line(start: Start) -> None:

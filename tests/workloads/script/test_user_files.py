@@ -85,6 +85,14 @@ def test_what_became_of_writes_is_told_by_four_names_and_what_lies_there_all_the
         assert script.sight().writes == [gone, *past]
 
 
+def test_what_another_sweep_writes_meanwhile_is_not_the_scripts(folder: Path) -> None:
+    with started(folder, LOOP) as script:
+        (folder / "runs/other/trials").mkdir(parents=True)
+        for name in ("manifest.jsonl", "trials/record.json"):
+            (folder / "runs/other" / name).write_text("{}")
+        assert script.sight().writes == []
+
+
 def test_the_nearest_folder_decides(tmp_path: Path) -> None:
     guard = UserFiles([tmp_path], [tmp_path / "runs", tmp_path.parent], [])
     guard.refuse("write", tmp_path / "runs/x")

@@ -58,9 +58,50 @@ def test_batches_losses_updates_and_outermost_models_are_seen(watched: Watched) 
         "batches": 3, "examples": 10, "worker_batches": 0, "backward_calls": 3, "optimizer_steps": 3
     }  # fmt: skip
     assert watched.optimizers == [optimiser] == list(watched.made)
-    assert list(watched.modules) == [made] and watched.input_dims == {made: {2}}
+    assert watched.modules == (made,) and watched.input_dims[made] == {2}
     assert watched.parameters() == list(made.parameters())
     assert (watched.epoch, watched.closures) == (3, set())
+
+
+class Around(nn.Module):
+    """What a library makes for one call, with a cycle to itself, around the model of its user."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.itself = [self]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class Listed(nn.Sequential):
+    """A model of a script that gives its parameters as a list."""
+
+    def parameters(self, recurse: bool = True) -> list[nn.Parameter]:  # type: ignore[override]
+        return [*super().parameters(recurse)]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_module_that_is_made_for_one_call_is_none_of_the_models_but_what_it_calls_is(
+    watched: Watched, kept: bool
+) -> None:
+    made, held = model(), []
+
+    def call(x: Tensor) -> Tensor:
+        around = Around(made)
+        held.append(around if kept else None)
+        return around(x)
+
+    call(ROWS).mean().backward()
+    watched.end_search()
+    assert watched.modules == (tuple(held) if kept else (made,))
+
+
+def test_a_model_may_give_its_parameters_as_a_list(watched: Watched) -> None:
+    made = Listed(nn.Linear(4, 1))
+    train(made, 2)
+    assert watched.modules == (made,) and watched.parameters() == made.parameters()
 
 
 def test_after_the_search_counts_begin_anew_and_models_are_as_they_were(watched: Watched) -> None:

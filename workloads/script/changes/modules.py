@@ -210,8 +210,8 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _is_of(types: Sequence[torch.dtype], module: nn.Module) -> bool:
-    return all(parameter.dtype in types for parameter in module.parameters())
+    return all(parameter.dtype in types for parameter in nn.Module.parameters(module))
 
 
 def _device_of(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
+    return next(nn.Module.parameters(module)).device

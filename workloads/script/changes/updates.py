@@ -15,11 +15,12 @@ def obstacle(scene: Scene, level: LevelValue) -> str | None:
     """Why no optimiser can be given the implementation `level`."""
     if level in scene.updates.asked:
         return f"passes {level}=True to its optimiser itself"
-    made = {type(one) for one in scene.watched.made}
+    made = {type(one).__name__ for one in scene.watched.made}
     if any(level in one.defaults for one in scene.watched.made):
         return None
-    names = ", ".join(sorted(cls.__name__ for cls in made)) or "none"
-    return f"has no optimiser with a {level} implementation; it has: {names}"
+    if not made:
+        return "makes no optimiser"
+    return f"has no optimiser with a {level} implementation; it has: {', '.join(sorted(made))}"
 
 
 DROPS = {"zero": False, "none": True}
