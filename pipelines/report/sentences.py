@@ -319,11 +319,17 @@ def _clear_alone(comparison: Comparison, result: EffectResult) -> bool:
     return result.high < 1 / (1 + comparison.margin) or result.low > 1 + comparison.margin
 
 
+WIDE = 0.2
+"""An effect that may be larger than this is open both ways: saying that none above is left says nothing."""
+
+
 def _hidden(result: EffectResult) -> str:
     """The largest effect that the interval still allows."""
     if result.low is None or result.high is None:
         return ""
     most = max(1 / result.low, result.high) - 1
+    if most > WIDE:
+        return f"anything from {speed(result.low)} to {speed(result.high)} is possible"
     return f"no effect above {most:.1%} is left to find"
 
 

@@ -167,7 +167,7 @@ def _excluded(
     loosest = level.parity_with(space.config, {**reference, name: value})
     why = level.unsupported(space.device) or ""
     if ORDER.index(loosest) > ORDER.index(Parity(tune.parity)):
-        why = f"its results may move as far as {loosest}, and tune.parity={tune.parity}"
+        why = f"its results may move further than tune.parity={tune.parity}; allow it with {loosest}"
     if why:
         left_out[name, value] = why
     return why

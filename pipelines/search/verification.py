@@ -163,7 +163,7 @@ class Verification:
         why = (
             "every other arm was ruled out" if every else "nothing that was tried is faster than the baseline"
         )
-        self.console.print(f"{why}; no preset is written")
+        self.console.print(f"{why}; nothing is written")
         for line in self._dropped([]):
             self.console.print(f"- {line}")
         return SOME_FAILED if every else DONE
@@ -235,7 +235,7 @@ class Verification:
         if tuned.ratio is None or tuned.verdict in NO_GAIN:
             open_ = tuned.verdict == Verdict.HELD_BACK
             why = "the times decide nothing" if open_ else "the comparison does not bear the search out"
-            self.console.print(f"{why}: no preset is written", style="yellow")
+            self.console.print(f"{why}: nothing is written", style="yellow")
             return SOME_FAILED
         self._keep(best, [f"{tuned.text} against the baseline", *lines], name)
         return status

@@ -43,7 +43,7 @@ def classify(error: Exception) -> tuple[Outcome, Failure]:
 def as_failure(error: BaseException) -> Failure:
     """An exception as data."""
     text = "".join(traceback.format_exception(error))
-    message, where = str(error), _place(error)
+    message, where = _COLOUR.sub("", str(error)), _place(error)
     if found := _OF_A_WORKER.match(message):
         worker, frames, message = found.groups()
         message = f"{message.partition(': ')[2].strip() or message} (in {worker})"
@@ -56,6 +56,9 @@ def as_failure(error: BaseException) -> Failure:
         message += ". Processes share semaphores in /dev/shm: let it be written, or choose num_workers=0"
     return Failure(type=type(error).__name__, message=message, where=where, traceback=text)
 
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""Codes of a terminal: some exceptions of torch carry them."""
 
 _OF_A_WORKER = re.compile(r"Caught \w+ in ([^\n]+)\.\nOriginal (Traceback[\s\S]*\n [^\n]*)\n(\S[\s\S]*)")
 """What torch raises in the place of an exception of a loader's worker: its traceback is the message."""

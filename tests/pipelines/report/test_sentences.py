@@ -239,6 +239,7 @@ def undecided(name: str = "a=1", ratio: float = 0.98, **fields: object) -> Effec
     ("result", "why"),
     [
         (undecided(rounds_needed=40), "no effect above 5.3% is left to find; about 40 rounds would decide"),
+        (undecided(low=0.8, high=1.5), "anything from 1.25x faster to 1.50x slower is possible"),
         (
             undecided(code=ReasonCode.REACHES_INTO_MARGIN, high=0.999),
             "there is an effect, and it may be smaller than 1 %",

@@ -44,8 +44,8 @@ def test_a_toggle_is_searched_over_all_levels_that_the_reference_does_not_have()
         ),
         (
             {"toggles": ["half", "device_only"], "parity": "exact"},
-            "the limits leave nothing to search: half=on: its results may move as far as tolerance, and"
-            " tune.parity=exact; device_only=on: needs a GPU",
+            "the limits leave nothing to search: half=on: its results may move further than"
+            " tune.parity=exact; allow it with tolerance; device_only=on: needs a GPU",
         ),
     ],
 )

@@ -195,8 +195,8 @@ def test_a_preset_is_written_unless_fresh_rounds_contradict_the_search_or_say_no
 ) -> None:
     done = verified(tmp_path, result((1, 0, 0)), [effect("tuned", "vs naive", 0.97, verdict.value)])
     assert (done.status, len(presets(tmp_path))) == (status, int(refused is None))
-    said = [line for line in done.printed if line.endswith("no preset is written")]
-    assert said == ([f"{refused}: no preset is written"] if refused else [])
+    said = [line for line in done.printed if line.endswith("nothing is written")]
+    assert said == ([f"{refused}: nothing is written"] if refused else [])
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_where_everything_on_is_faster_for_sure_it_is_verified_instead(
 @pytest.mark.parametrize(
     ("ruled_out", "words", "status"),
     [
-        (True, "every other arm was ruled out; no preset is written", SOME_FAILED),
-        (False, "nothing that was tried is faster than the baseline; no preset is written", DONE),
+        (True, "every other arm was ruled out; nothing is written", SOME_FAILED),
+        (False, "nothing that was tried is faster than the baseline; nothing is written", DONE),
     ],
 )
 def test_where_the_reference_is_best_no_sweep_follows_and_every_toggle_says_why(

@@ -44,6 +44,10 @@ def test_memory_that_ran_out_is_told_from_other_mistakes(error: Exception, oom: 
     assert (failure.type, failure.message, failure.where) == (type(error).__name__, str(error), "")
 
 
+def test_a_message_that_was_coloured_for_a_terminal_is_plain() -> None:
+    assert as_failure(ValueError("\x1b[1mno\x1b[0m data")).message == "no data"
+
+
 def test_a_sentence_about_the_users_code_has_no_place_in_ours(tmp_path: Path) -> None:
     ours = str(Path(classify.__code__.co_filename).parents[2] / "workloads" / "api.py")
     scope: dict[str, Any] = {"ContractError": ContractError}
