@@ -167,7 +167,6 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
     """
     still: dict[str, str] = {}
     failed: dict[str, str] = {}
-    reasons: dict[str, None] = {}
     for pack in manifest.packs:
         planned = progress.rounds_wanted(pack)
         number = sum(progress.finished_attempt(pack, n) is None for n in range(planned))
@@ -176,11 +175,10 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
             still[pack.id] = f"{number} of {planned} in {pack.id}"
         elif number and any(last.outcome in BAD - {Outcome.OOM} for last in retired.values()):
             failed[pack.id] = f"{number} of {planned} in {pack.id}"
-            reasons |= dict.fromkeys(last.failure.text for last in retired.values() if last.failure)
     lines = [f"rounds are missing: {few([*still.values()], 'packs')}; the same command measures them"]
     given_up = (
         f"rounds are missing: {few([*failed.values()], 'packs')}, since every arm failed and was not started"
-        f" again ({next(iter(reasons), 'without an exception')})"
+        " again"
     )
     return (*(lines if still else ()), *([given_up] if failed else ()))
 

@@ -273,7 +273,8 @@ def open_questions(comparison: Comparison) -> list[str]:
     for result in by_todo(comparison.effects):
         if todo(result) in ANSWERED and not lacks_baseline(result) and (why := _why_open(comparison, result)):
             said.setdefault(why, []).append(names[result.effect.id])
-    return [f"{few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items()]
+    in_a_table = {one.exception.partition(": ")[2] for one in comparison.failures}
+    return [f"{few(list(dict.fromkeys(own)))}: {why}" for why, own in said.items() if why not in in_a_table]
 
 
 def _names(comparison: Comparison) -> Mapping[str, str]:
