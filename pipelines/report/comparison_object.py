@@ -30,7 +30,8 @@ class ReferenceObject:
 
     name: str = member("of the arm")
     ns_per_unit: float = member("median of its rounds")
-    rounds: int = member("of it that count")
+    rounds: int = member("of it that count, in all packs")
+    packs: int = member("that it has such rounds in")
 
 
 @dataclass(frozen=True, kw_only=True)
