@@ -237,8 +237,7 @@ def _next(line: PastedLine, overrides: Sequence[str], seen: Seen, parting: Parti
         measure, fitted = _fitted(seen, command.measure)
         seconds = _seconds(seen, sum(map(len, able.values())), measure)
         axes = [f"axes.{name}=[{','.join(map(str, levels))}]" for name, levels in able.items()]
-        compiling = " and compiling" if "compile" in able else ""
-        each = f"each toggle that can act by itself, in about {duration_of(seconds)}{compiling}"
+        each = f"each toggle that can act by itself, in about {duration_of(seconds)} and compiling"
         if parting is None or parting.held:
             yield f"next: what wins together, as a patch, in about {duration_of(2 * seconds)}"
             yield f"  {before}{typed('tune', line.path, line.args, [*overrides, *fitted])}"

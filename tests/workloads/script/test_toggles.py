@@ -90,14 +90,14 @@ def test_a_level_that_can_act_on_nothing_is_refused_at_the_first_mark(
     scene: Set, levels: dict[str, LevelValue], does: Callable[[], Any], said: str
 ) -> None:
     made = scene(**levels)
-    does()
+    _alive = does()
     with pytest.raises(UnsupportedHere, match=f"^{said}"):
         at_first_mark(made)
 
 
 def test_obstacles_are_named_by_toggle_or_where_some_levels_can_act_by_level(scene: Set) -> None:
     made = scene()
-    train(zeroes=False)
+    _alive = train(zeroes=False)
     at_first_mark(made)
     early = obstacles(made)
     assert "zero_grad" not in early and "zero_grad=none" not in early

@@ -80,7 +80,7 @@ class Change:
     late_obstacle: Callable[[Scene, LevelValue], str | None] = never
 
 
-NO_MODULE = "calls no module with parameters before its first iteration ends"
+NO_MODULE = "calls no module with parameters that outlives its first iteration"
 """Why a change of modules cannot act."""
 
 
