@@ -19,7 +19,7 @@ import polars as pl
 from perfsweep.pipelines.analysis.arm_records import NOISY, ArmRecords, counter_changes
 from perfsweep.pipelines.parity.evidence import Agreement
 from perfsweep.pipelines.parity.results import ParityResult, ParityVerdict
-from perfsweep.pipelines.plan.power import USELESS, Power, power, scaled
+from perfsweep.pipelines.plan.power import USELESS, power, scaled
 from perfsweep.pipelines.statistics.verdicts import Judgement, ReasonCode, Verdict
 from perfsweep.pipelines.store.progress import DATA, Progress, machine_of
 from perfsweep.pipelines.store.records import Effect, Manifest, Outcome, TrialRecord
@@ -189,6 +189,8 @@ class HoldingBack:
 
     def __init__(self, manifest: Manifest, used: pl.DataFrame, records: ArmRecords) -> None:
         self._manifest, self._records = manifest, records
+        # Of this object, not of the class: a cache of its methods would keep every comparison's records.
+        self._power = functools.cache(lambda rounds: power(manifest, replications=rounds))
         sound = used.filter(pl.col("disturbed") == "")
         self._disturbed = set(used["arm"].to_list()) - set(sound["arm"].to_list())
 
@@ -227,10 +229,6 @@ class HoldingBack:
             f"regions held unlike numbers of heavy iterations, {least:.2g} and {most:.2g} each, which come at"
             " no regular distance: measure longer regions with measure.iterations"
         )
-
-    @functools.cache  # noqa: B019 - lives as long as the comparison
-    def _power(self, rounds: int) -> Power:
-        return power(self._manifest, replications=rounds)
 
 
 @dataclass(frozen=True)

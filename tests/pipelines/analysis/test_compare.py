@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from measured import change, compared, cost, simulated, spec_of, write
 from toys.spinner import Spinner
 
 from perfsweep.pipelines.analysis.arm_results import ArmResult
-from perfsweep.pipelines.analysis.compare import Comparison, Reference
+from perfsweep.pipelines.analysis.collect import collect
+from perfsweep.pipelines.analysis.compare import Comparison, Reference, compare
 from perfsweep.pipelines.analysis.effect_result import EffectResult
 from perfsweep.pipelines.analysis.failed_trials import FailedTrials
 from perfsweep.pipelines.config.types import ClusterConfig, DesignConfig
@@ -24,6 +27,7 @@ from perfsweep.pipelines.plan import plan
 from perfsweep.pipelines.report.sentences import open_questions
 from perfsweep.pipelines.statistics.verdicts import Verdict
 from perfsweep.pipelines.store.options import ReportConfig
+from perfsweep.pipelines.store.progress_read import read_progress
 from perfsweep.pipelines.store.records import Effect, Kind, Manifest, Outcome, SweepFolder, write_evidence
 from perfsweep.workloads.api import Claim, Device, Evidence
 
@@ -112,6 +116,17 @@ def test_what_others_had_of_the_core_makes_no_arm_slower(command) -> None:
     assert [one.key for one in comparison.quantities] == ["wall", "cpu"]
     assert (comparison.workload, comparison.options) == ("toys.spinner:Spinner", {"size": 32})
     assert comparison.reference == Reference("naive", pytest.approx(base.ns_per_unit, rel=0.01), 10)
+
+
+def test_a_comparison_that_is_over_keeps_no_records(command) -> None:
+    """The table that a command shows is made again and again, of all records."""
+    folder, manifest = simulated(command(DesignConfig("ladder", levels={"slab": [2]}), measure=ROUNDS), cost)
+    progress = read_progress(folder, manifest)
+    found = compare(folder, manifest, collect(folder, manifest, progress), progress)
+    records, _ = weakref.ref(progress), found
+    del progress
+    gc.collect()
+    assert records() is None
 
 
 def test_a_sweep_that_did_a_sample_of_its_work_says_so(command) -> None:
