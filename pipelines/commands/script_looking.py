@@ -26,6 +26,7 @@ from perfsweep.pipelines.terminal import console_here, shell_word
 from perfsweep.pipelines.units import duration
 from perfsweep.workloads.api import Toggle
 from perfsweep.workloads.script import sources
+from perfsweep.workloads.script.config import FEWEST, LEAST
 
 WORKLOAD = "script"
 _OPTIONS = ("iteration", "every", "units", "writes", "ranks")
@@ -218,9 +219,8 @@ IMPORTS_S, START_S, OTHER_TRIALS, WARM_UP = 3.0, 1.0, 3, 60
 """Seconds in which a server imports, and a trial starts and ends; trials of an arm next to its rounds; usual
 iterations of warm-up."""
 
-ENOUGH_S, FEWEST = 8.0, 12
-"""Seconds of warm-up, of a timed region and of compared iterations that tell enough of slow iterations; and
-the fewest iterations that a script must have for all three."""
+ENOUGH_S = 8.0
+"""Seconds of warm-up, of a timed region and of compared iterations that tell enough of slow iterations."""
 
 
 def _next(line: PastedLine, overrides: Sequence[str], seen: Seen, parting: Parting | None) -> Iterator[str]:
@@ -255,8 +255,7 @@ def _fitted(seen: Seen, measure: MeasureConfig) -> tuple[MeasureConfig, list[str
     enough = min(math.ceil(ENOUGH_S / each_s), seen["ended_after"] // 4 or sys.maxsize)
     usual = {"iterations": measure.iterations or sys.maxsize, "warmup_max": measure.warmup_max}
     usual["evidence_iterations"] = measure.evidence_iterations
-    least = {"iterations": 3, "warmup_max": 5, "evidence_iterations": 3}
-    fewer = {name: max(least[name], enough) for name, most in usual.items() if enough < most}
+    fewer = {name: max(LEAST[name], enough) for name, most in usual.items() if enough < most}
     return dataclasses.replace(measure, **fewer), [f"measure.{name}={value}" for name, value in fewer.items()]
 
 

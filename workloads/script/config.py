@@ -13,6 +13,10 @@ AUTOMATIC = "auto"
 """The iteration ends at the script's own marks where it imports perfsweep, else with its updates."""
 
 OPTIMIZER, BACKWARD, LOADER, MARKS = "optimizer.step", "backward", "loader", "marks"
+FUNCTION = "package.module:function"  # any that is named so
+
+FEWEST, LEAST = 12, {"iterations": 3, "warmup_max": 5, "evidence_iterations": 3}
+"""Iterations that a script needs to be measured, and the settings of `measure` that do with so few."""
 
 SCRATCH, REFUSE, ALLOW = WRITES = ("scratch", "refuse", "allow")
 """Where a script may write: into a copy of its folder that is the trial's own, nowhere, or where it wants."""
@@ -60,7 +64,7 @@ class ScriptConfig(Ruled):
         """
         ends = (AUTOMATIC, OPTIMIZER, BACKWARD, LOADER, MARKS)
         named = self.iteration in ends or re.fullmatch(r"[\w.]+:[\w.]+", self.iteration)
-        self._require("iteration", bool(named), f"one of {', '.join(ends)}, or package.module:function")
+        self._require("iteration", bool(named), f"one of {', '.join(ends)}, or {FUNCTION}")
         self._require("every", 1 <= self.every <= MOST_NUMBER, f"a whole number from 1 to {MOST_NUMBER:g}")
         self._require("units", 0 <= self.units <= MOST_NUMBER, f"a number from 0 to {MOST_NUMBER:g}")
         self._require("writes", self.writes in WRITES, f"one of {', '.join(WRITES)}")

@@ -27,6 +27,9 @@ from perfsweep.workloads.script.config import (
     ALLOW,
     AUTOMATIC,
     BACKWARD,
+    FEWEST,
+    FUNCTION,
+    LEAST,
     LOADER,
     OPTIMIZER,
     SCRATCH,
@@ -43,10 +46,6 @@ from perfsweep.workloads.script.toggles import CHECKS, COLLECTOR, DATA, TOGGLES,
 from perfsweep.workloads.script.unseen import ByHand, OwnProcesses
 from perfsweep.workloads.script.user_files import UserFiles, WriteRefused, cache_folders
 from perfsweep.workloads.script.watched import Watched, flat, gradients_of
-
-FUNCTION = "package.module:function"
-FEW, LESS = 11, "measure.iterations=3 measure.warmup_max=5 measure.evidence_iterations=3"
-"""Iterations that are too few for these settings, which are the least of a sweep."""
 
 SHOWN = 3
 """Iterations after set-up that show what a script is made of; a look has no more."""
@@ -296,7 +295,8 @@ class Script(Workload):
             return self._own.told(script)
         if not done:
             return f"{script} ended {self._without_iterations()}"
-        less = f", or measure less: {LESS}" if done > FEW else ""
+        least = " ".join(f"measure.{name}={number}" for name, number in LEAST.items())
+        less = f", or measure less: {least}" if done >= FEWEST else ""
         return (
             f"{script} ended by itself after {done} iterations, before it was measured; give it more to do"
             f" with workload.args{less}"
@@ -308,7 +308,7 @@ class Script(Workload):
         names = (BACKWARD, "backward_calls"), (LOADER, "batches")
         found = [name for name, count in names if seen(count) and name != self.iteration]
         kinds = f"say what ends an iteration with workload.iteration={' or '.join([*found, FUNCTION])}"
-        if updates := seen("optimizer_steps"):
+        if self.iteration == OPTIMIZER and (updates := seen("optimizer_steps")):
             return f"after {updates} steps of optimisers, in no order that came back; {kinds}"
         if found:
             return f"without {ends}; {kinds}"

@@ -169,6 +169,11 @@ def test_a_script_that_cannot_be_measured_is_told_why(
         run(start(write(text), seconds=1.3 if text.startswith("while") else 60), 20)
 
 
+def test_updates_are_not_blamed_where_an_iteration_ends_otherwise(start: Start, write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"ended without a batch; say .*=backward or package"):
+        run(start(write(ONE_BY_ONE), iteration="loader"), 20)
+
+
 def test_a_crash_is_the_scripts_own_with_its_line(start: Start) -> None:
     script = start("crashes.py")
     with pytest.raises(ZeroDivisionError) as caught:
