@@ -176,7 +176,10 @@ def missing_rounds(progress: Progress, manifest: Manifest) -> tuple[str, ...]:
         elif number and any(last.outcome in BAD - {Outcome.OOM} for last in retired.values()):
             failed[pack.id] = f"{number} of {planned} in {pack.id}"
     lines = [f"rounds are missing: {few([*still.values()], 'packs')}; the same command measures them"]
-    given_up = f"rounds are missing: {few([*failed.values()], 'packs')}, since every arm failed and was not started again"
+    given_up = (
+        f"rounds are missing: {few([*failed.values()], 'packs')},"
+        " since every arm failed and was not started again"
+    )
     return (*(lines if still else ()), *([given_up] if failed else ()))
 
 
