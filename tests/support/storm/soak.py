@@ -1,7 +1,7 @@
 """Thousands of short trials in one sweep: does anything grow with their number?
 
 Memory, file handles and processor time are read while the sweep runs; when trials began and ended is in
-their records.
+their records. Times are in calibration loops of the same trials: machines change their speed meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Growth:
-    """A figure in the second and in the last quarter of the trials, where the first one warms up."""
+    """A figure in the second and in the last quarter of the trials, where the first one warms up.
+
+    The command reads all records for its live table, more of them each time. What it takes in the last
+    quarter is held against a command that does nothing else: `second` is that one's.
+    """
 
     what: str
     unit: str
@@ -75,7 +79,9 @@ def soaked(world: World, trials: int, say: Callable[[str], None]) -> tuple[list[
             told = done // 500
             say(f"{done} trials")
         time.sleep(EVERY_S)
-    return [*grown(samples), *_times(world.folder)], process.returncode
+    loops = _in_loops(world.folder)
+    fresh_mib = _comparison_mib(world)
+    return [*grown(samples, fresh_mib, loops["calibration"]), *_times(loops)], process.returncode
 
 
 def sampled(world: World, trials: int) -> Iterator[Sample]:
@@ -94,40 +100,64 @@ def _recorded(folder: Path) -> int:
     return file.read_bytes().count(b'"timing"') if file.exists() else 0
 
 
-def grown(samples: Sequence[Sample]) -> Iterator[Growth]:
-    """Medians of the second and the last quarter, by role; processor time for a thousand trials.
+def grown(samples: Sequence[Sample], fresh_mib: float, calibration_ms: Sequence[float]) -> Iterator[Growth]:
+    """What the second and the last quarter took, by role; processor time for each trial, in loops.
 
     What follows the last trial is the comparison of all of them, once.
     """
     most = max((one.trials for one in samples), default=0)
+    loop_ms = [median(some) for some in _quarters(calibration_ms)]
     for role in WATCHED:
         own = [one for one in samples if one.role is role and one.trials < most]
         quarters = [[one for one in own if n * most / 4 <= one.trials <= (n + 1) * most / 4] for n in (1, 3)]
         if not all(quarters):
             continue
-        for what, unit, name in (("memory", "MiB", "memory_mib"), ("file handles", "", "handles")):
-            middle = (median(getattr(one, name) for one in some) for some in quarters)
-            yield Growth(f"{what} of the {role}", unit, *middle)
-        yield Growth(f"processor time of the {role}", "s/1000 trials", *map(_cpu_rate, quarters))
+        second, last = (median(one.memory_mib for one in some) for some in quarters)
+        yield Growth(f"memory of the {role}", "MiB", fresh_mib if role is Role.COMMAND else second, last)
+        yield Growth(
+            f"file handles of the {role}", "", *(max(one.handles for one in some) for some in quarters)
+        )
+        rates = (_cpu_ms(some) / loop for some, loop in zip(quarters, loop_ms, strict=True))
+        yield Growth(f"processor time of the {role}", "loops a trial", *rates)
 
 
-def _cpu_rate(samples: Sequence[Sample]) -> float:
+def _comparison_mib(world: World) -> float:
+    """The most memory that a comparison of the finished sweep takes."""
+    process = world.start(("compare", str(world.folder)), world.outputs / "compare.txt")
+    most = 0.0
+    while process.poll() is None:
+        with suppress(psutil.Error):
+            most = max(most, psutil.Process(process.pid).memory_full_info().uss / 2**20)
+        time.sleep(0.02)
+    return most
+
+
+def _cpu_ms(samples: Sequence[Sample]) -> float:
     trials = samples[-1].trials - samples[0].trials
-    return (samples[-1].cpu_s - samples[0].cpu_s) / trials * 1000 if trials else 0.0
+    return (samples[-1].cpu_s - samples[0].cpu_s) / trials * 1e3 if trials else 0.0
 
 
-def _times(folder: Path) -> Iterator[Growth]:
-    """From one trial's end to the next one's, and of that what the trial itself took."""
-    found = []
-    for file in folder.glob("trials/*/*-r*/record.json"):
-        values = json.loads(file.read_text())
-        found.append((values["started"], values["ended"]))
-    found.sort()
-    ends = [end for _, end in found]
-    steps = [(b - a) * 1e3 for a, b in pairwise(ends)]
-    own = [(end - start) * 1e3 for start, end in found]
-    for what, values in (("time from trial to trial", steps), ("time of a trial", own)):
-        size = len(values) // 4
-        if size:
-            second, last = values[size : 2 * size], values[3 * size :]
-            yield Growth(what, "ms", median(second), median(last))
+def _in_loops(folder: Path) -> dict[str, list[float]]:
+    """Of each trial in the order of their ends: its time, that since the end before, and its loop in ms."""
+    records = [json.loads(file.read_text()) for file in folder.glob("trials/*/*-r*/record.json")]
+    records.sort(key=lambda one: one["ended"])
+    loops_ms = [one["calibration_ns"] / 1e6 for one in records]
+    own = [(one["ended"] - one["started"]) * 1e3 for one in records]
+    steps = [(b["ended"] - a["ended"]) * 1e3 for a, b in pairwise(records)]
+    return {
+        "calibration": loops_ms,
+        "time from trial to trial": [step / loop for step, loop in zip(steps, loops_ms[1:], strict=True)],
+        "time of a trial": [time_ms / loop for time_ms, loop in zip(own, loops_ms, strict=True)],
+    }
+
+
+def _times(loops: dict[str, list[float]]) -> Iterator[Growth]:
+    for what, values in loops.items():
+        if what != "calibration" and len(values) >= 4:
+            yield Growth(what, "loops", *map(median, _quarters(values)))
+
+
+def _quarters(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The second and the last."""
+    size = len(values) // 4
+    return values[size : 2 * size], values[3 * size :]
