@@ -146,8 +146,9 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     from torch._inductor import config
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    # Headers compiled ahead, and a look at what the processor can do, take longer than a few kernels.
-    with config.patch({"cpp_cache_precompile_headers": False, "cpp.vec_isa_ok": False}):
+    # Headers compiled ahead take longer than a few kernels. What the processor can do is looked at for the
+    # life of the process, so it is not patched: later tests would build vector code without its headers.
+    with config.patch("cpp_cache_precompile_headers", False):
         yield
 
 
