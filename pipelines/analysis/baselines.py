@@ -1,17 +1,19 @@
 """One sweep against another: the same arms, measured by other code, on another machine or at another time.
 
-Rounds of two sweeps were not interleaved, so they are not paired. Intervals are Welch's, from the scatter of
-rounds within each sweep; they include any drift of the machine between the two sweeps. Within one sweep an
-arm and the baseline *are* paired. Their ratio differs less between machines and is compared too.
+Rounds of two sweeps were not interleaved, so they are not paired. Intervals are Welch's, from the scatter
+within each sweep: of its servers, whose rounds share addresses and hash seed, or of its rounds where one
+server had them all. How the machine changed between the sweeps is in the change, not in its interval. Within
+one sweep an arm and the baseline *are* paired. Their ratio differs less between machines and is compared too.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import numpy as np
@@ -39,7 +41,8 @@ class Baseline(BaseModel):
     """Times of a sweep for later comparison: times per unit in ns by arm label and round, and the keys.
 
     `device` and `torch` may differ between baselines and are named where they do; `reference` is the label of
-    the first reference arm.
+    the first reference arm. `servers` has the seed of each round's server; processes without a server have
+    none, and neither have files of earlier versions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,6 +58,15 @@ class Baseline(BaseModel):
     commit: str
     reference: str
     rounds: dict[str, dict[str, Time]]
+    servers: dict[str, int] = {}
+
+    def draws(self, values: Mapping[str, float]) -> list[float]:
+        """Mean over the rounds of each server; the values of rounds where there is one server only."""
+        by_server: dict[object, list[float]] = {}
+        for number, value in values.items():
+            by_server.setdefault(self.servers.get(number, number), []).append(value)
+        means = [fmean(some) for some in by_server.values()]
+        return means if len(means) > 1 else list(values.values())
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,16 @@ def baseline_from(manifest: Manifest, unit: str, used: pl.DataFrame, sweep: str,
         commit=commit,
         reference=manifest.arm(first).label,
         rounds=_times(used),
+        servers={
+            _round(pack, number): server
+            for pack, number, server in used.select("pack", "round", "server").iter_rows()
+            if server is not None
+        },
     )
+
+
+def _round(pack: str, number: int) -> str:
+    return f"{pack}-{number}"
 
 
 def _times(used: pl.DataFrame) -> dict[str, dict[str, float]]:
@@ -152,7 +173,7 @@ def _times(used: pl.DataFrame) -> dict[str, dict[str, float]]:
         if time is None or not 0 < time < math.inf:
             where = f"{label} in round {number} of pack {pack}"
             raise RecordError(f"the time of {where} is {time}; delete that trial's folder")
-        times.setdefault(label, {})[f"{pack}-{number}"] = time
+        times.setdefault(label, {})[_round(pack, number)] = time
     return times
 
 
@@ -220,9 +241,7 @@ def _difference(name: str, before: str, after: str) -> str:
 
 
 def _change(then: Baseline, now: Baseline, label: str) -> Change:
-    plain = welch(
-        [math.log(t) for t in then.rounds[label].values()], [math.log(t) for t in now.rounds[label].values()]
-    )
+    plain = welch(*(one.draws({n: math.log(t) for n, t in one.rounds[label].items()}) for one in (then, now)))
     relative = None
     if label not in (then.reference, now.reference):
         shares = [_to_reference(one, label) for one in (then, now)]
@@ -232,11 +251,7 @@ def _change(then: Baseline, now: Baseline, label: str) -> Change:
 
 def _to_reference(one: Baseline, label: str) -> list[float]:
     reference = one.rounds.get(one.reference, {})
-    return [
-        math.log(time / reference[number])
-        for number, time in one.rounds[label].items()
-        if number in reference
-    ]
+    return one.draws({n: math.log(t / reference[n]) for n, t in one.rounds[label].items() if n in reference})
 
 
 def welch(then: Sequence[float], now: Sequence[float]) -> tuple[float, float | None, float | None]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -317,7 +318,7 @@ class SimulatedLaunch:
         return environment.comparison_keys(environment.device_facts())
 
 
-def baseline(rounds: dict[str, dict[str, float]], **own: str) -> Baseline:
+def baseline(rounds: dict[str, dict[str, float]], **own: Any) -> Baseline:
     """What other sweeps are compared with, of times by arm and round."""
     given = {"sweep": "s", "workload": "w", "unit": "pair", "config": "{}", "method": "m", "data": "d"}
     given |= {"device": "cpu", "torch": "2.13", "commit": "a", "reference": "naive", **own}

@@ -279,8 +279,14 @@ def timings(folder: SweepFolder, arm: str = "*") -> list:
 def test_a_baseline_has_the_times_of_a_sweep_by_arm_and_round_with_what_they_were_measured_on(swept) -> None:
     folder, manifest = swept
     for record in timings(folder):
-        change(record, keys={"device": "H100", "torch": "2.13", "data": "abc"}, region_ns=10**9, units=100.0)
+        same = {
+            "keys": {"device": "H100", "torch": "2.13", "data": "abc"},
+            "region_ns": 10**9,
+            "units": 100.0,
+        }
+        change(record, **same, server=None if "r002" in str(record) else 7)
     found = kept(folder, manifest)
+    assert found.servers == {"p000-0": 7, "p000-1": 7}, "a round of processes of their own has none"
     assert found.rounds["work=single"] == {f"p000-{number}": 1e7 for number in range(3)}
     assert (found.device, found.torch, found.data, found.commit) == ("H100", "2.13", "abc", "commit")
     assert (found.sweep, found.workload, found.unit) == (
@@ -315,3 +321,39 @@ def test_the_interval_of_two_means_is_welchs() -> None:
     )
     assert welch([1.0, 1.0], [2.0, 2.0]) == (math.e, math.e, math.e)
     assert welch([0.0], [0.1, 0.2]) == (pytest.approx(math.exp(0.15)), None, None), "a single round"
+
+
+SERVERS = {f"p000-{n}": n // 3 for n in range(9)}
+
+
+def drawn(rng: np.random.Generator, servers: dict[str, int]) -> Baseline:
+    """Equal code in three servers that each keep a draw of theirs, of 2 %, for three rounds 0.5 % apart."""
+    layout = {arm: 0.02 * rng.standard_normal(3) for arm in ("naive", "fast")}
+    return baseline(
+        {
+            arm: {n: math.exp(of[server] + 0.005 * rng.standard_normal()) for n, server in SERVERS.items()}
+            for arm, of in layout.items()
+        },
+        servers=servers,
+    )
+
+
+@pytest.mark.parametrize(("servers", "least", "most"), [(SERVERS, 0.92, 0.98), ({}, 0.5, 0.85)])
+def test_two_sweeps_are_held_together_by_what_servers_draw(
+    servers: dict[str, int], least: float, most: float
+) -> None:
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(400):
+        for one in compare_baselines(drawn(rng, servers), drawn(rng, servers)).changes:
+            for _, low, high in filter(None, ((one.ratio, one.low, one.high), one.relative)):
+                assert low is not None and high is not None
+                held.append(low < 1.0 < high)
+    assert least <= np.mean(held) <= most, np.mean(held)
+
+
+def test_rounds_of_one_server_are_all_that_there_is_to_tell_two_sweeps_apart() -> None:
+    one_server = dict.fromkeys(SERVERS, 0)
+    then, now = (drawn(np.random.default_rng(seed), one_server) for seed in (1, 2))
+    plain = [one.model_copy(update={"servers": {}}) for one in (then, now)]
+    assert compare_baselines(then, now).changes == compare_baselines(*plain).changes

@@ -79,9 +79,9 @@ def soaked(world: World, trials: int, say: Callable[[str], None]) -> tuple[list[
             told = done // 500
             say(f"{done} trials")
         time.sleep(EVERY_S)
-    loops = _in_loops(world.folder)
+    loops = in_loops(world.folder)
     fresh_mib = _comparison_mib(world)
-    return [*grown(samples, fresh_mib, loops["calibration"]), *_times(loops)], process.returncode
+    return [*grown(samples, fresh_mib, loops["calibration"]), *times(loops)], process.returncode
 
 
 def sampled(world: World, trials: int) -> Iterator[Sample]:
@@ -137,7 +137,7 @@ def _cpu_ms(samples: Sequence[Sample]) -> float:
     return (samples[-1].cpu_s - samples[0].cpu_s) / trials * 1e3 if trials else 0.0
 
 
-def _in_loops(folder: Path) -> dict[str, list[float]]:
+def in_loops(folder: Path) -> dict[str, list[float]]:
     """Of each trial in the order of their ends: its time, that since the end before, and its loop in ms."""
     records = [json.loads(file.read_text()) for file in folder.glob("trials/*/*-r*/record.json")]
     records.sort(key=lambda one: one["ended"])
@@ -151,7 +151,7 @@ def _in_loops(folder: Path) -> dict[str, list[float]]:
     }
 
 
-def _times(loops: dict[str, list[float]]) -> Iterator[Growth]:
+def times(loops: dict[str, list[float]]) -> Iterator[Growth]:
     for what, values in loops.items():
         if what != "calibration" and len(values) >= 4:
             yield Growth(what, "loops", *map(median, _quarters(values)))
