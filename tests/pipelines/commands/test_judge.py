@@ -64,6 +64,7 @@ def test_an_uncommitted_change_to_more_counted_work_is_slower_than_head_and_noth
     assert state(root) == before
 
 
+@pytest.mark.slow
 def test_the_same_code_is_no_difference_without_a_measurement(root: Path, judge, tmp_path: Path) -> None:
     status, said, _ = judge(
         "base", "prose", "--json", "--", *SMALL, "measure.budget_s=90", "measure.margin=0.2"

@@ -128,6 +128,7 @@ def requests_for(copies: int, place: Path, backend: Loopback) -> int:
     return len(backend.requests) - before
 
 
+@pytest.mark.slow
 def test_a_run_costs_few_requests_and_the_rest_does_not_grow(tmp_path: Path, backend: Loopback) -> None:
     one, three = (requests_for(copies, tmp_path / f"{copies}", backend) for copies in (1, 3))
     assert three - one <= 4 * REQUESTS_OF_A_RUN <= 4 * 12
