@@ -122,8 +122,8 @@ def test_a_comparison_that_is_over_keeps_no_records(command) -> None:
     """The table that a command shows is made again and again, of all records."""
     folder, manifest = simulated(command(DesignConfig("ladder", levels={"slab": [2]}), measure=ROUNDS), cost)
     progress = read_progress(folder, manifest)
-    found = compare(folder, manifest, collect(folder, manifest, progress), progress)
-    records, _ = weakref.ref(progress), found
+    compare(folder, manifest, collect(folder, manifest, progress), progress)
+    records = weakref.ref(progress)
     del progress
     gc.collect()
     assert records() is None
